@@ -100,7 +100,8 @@ impl RowSet {
     /// From now on times are shown by this clock, and objects by the names that it knows.
     #[inline]
     pub fn show_by(&mut self, clock: &Clock) {
-        let is_known = self.clock.catalog == clock.catalog && self.clock.intervals == clock.intervals;
+        let styles = |clock: &Clock| (clock.dates, clock.intervals);
+        let is_known = self.clock.catalog == clock.catalog && styles(&self.clock) == styles(clock);
         if !is_known || !matches!((&self.clock.zone, &clock.zone), (Zone::Utc, Zone::Utc)) {
             self.clock = clock.clone();
         }

@@ -304,7 +304,8 @@ impl Session {
         let statistics = cache.statistics.clone();
         let (version, defaults) = cache.activity.defaults();
         let settings = Settings::with_defaults(defaults);
-        let clock = Clock { zone: settings.zone.clone(), intervals: settings.intervals, ..Clock::default() };
+        let (dates, intervals) = (settings.dates, settings.intervals);
+        let clock = Clock { zone: settings.zone.clone(), dates, intervals, ..Clock::default() };
         Ok(Session {
             watching: watch::Watching::new(cache.activity.counts.counting(), version),
             _account: account,

@@ -10,6 +10,7 @@ use crate::error::SqlError;
 use crate::route::Level;
 use crate::value::Zone;
 use crate::value::interval::IntervalStyle;
+use crate::value::{BadDateStyle, DateStyle};
 use crate::value::quoted_ident;
 use sqlparser::ast::Ident;
 use std::collections::BTreeMap;
@@ -38,6 +39,8 @@ enum Kind {
     OneOf(&'static [&'static str]),
     /// A time zone.
     Zone,
+    /// How dates are shown and read: what is not said stays as it is.
+    DateStyle,
     /// Told, never set.
     Fixed,
 }
@@ -82,7 +85,7 @@ static KNOWN: &[Known] = &[
     known("client_connection_check_interval", "0", Kind::OneOf(&["0"])),
     reported("client_encoding", "client_encoding", "UTF8", Kind::OneOf(&["UTF8", "UTF-8", "unicode"])),
     known("client_min_messages", "notice", Kind::OneOf(crate::notice::LEVELS)),
-    reported("datestyle", "DateStyle", "ISO, MDY", Kind::OneOf(&["ISO", "ISO, MDY", "ISO,MDY"])),
+    reported("datestyle", "DateStyle", "ISO, MDY", Kind::DateStyle),
     // Accepted: nothing here is deferred, and a serializable transaction that only reads cannot fail.
     // Accepted: a deadlock is found when it closes.
     known("deadlock_timeout", "1s", Kind::Milliseconds),
@@ -181,6 +184,7 @@ pub struct Settings {
     pub(crate) keepalive: Keepalive,
     /// TimeZone.
     pub(crate) zone: Zone,
+    pub(crate) dates: DateStyle,
     pub(crate) intervals: IntervalStyle,
 }
 
@@ -305,6 +309,7 @@ impl Settings {
 
     fn derive_all(&mut self) {
         self.fast = self.derive();
+        self.dates = self.get("datestyle").map_or_else(Default::default, |shown| DateStyle::named(&shown));
         self.intervals = self.get("intervalstyle").map_or_else(Default::default, |name| IntervalStyle::named(&name));
         self.keepalive = self.derive_keepalive();
     }
@@ -327,7 +332,11 @@ impl Settings {
             let zone = Zone::of_setting(value);
             self.zone = zone.ok_or_else(|| normalize(known, value).err().unwrap_or_else(|| unknown(name)))?;
         }
-        let value = normalize(known, value)?;
+        let value = match known.kind {
+            Kind::DateStyle if value.trim().is_empty() => self.dates.name(),
+            Kind::DateStyle => date_style(known, value, self.dates)?,
+            _ => normalize(known, value)?,
+        };
         let told = known.reported.then(|| (known.display.to_owned(), value.clone()));
         if value == self.usual(known) {
             self.changed.remove(&folded);
@@ -514,6 +523,7 @@ fn normalize(known: &Known, value: &str) -> Result<String, SqlError> {
             Some(zone) => Ok(zone.name().to_owned()),
             None => Err(invalid()),
         },
+        Kind::DateStyle => date_style(known, value, DateStyle::DEFAULT),
         Kind::Kilobytes => kilobytes(value).ok_or_else(|| {
             invalid().with_hint("Valid units for this parameter are \"B\", \"kB\", \"MB\", \"GB\", and \"TB\".")
         }),
@@ -532,10 +542,21 @@ fn normalize(known: &Known, value: &str) -> Result<String, SqlError> {
     }
 }
 
+fn date_style(known: &Known, value: &str, before: DateStyle) -> Result<String, SqlError> {
+    before.with(value).map(DateStyle::name).map_err(|bad| {
+        let detail = match bad {
+            BadDateStyle::Unknown(word) => format!("Unrecognized key word: \"{word}\"."),
+            BadDateStyle::Conflicting => "Conflicting \"datestyle\" specifications.".to_owned(),
+        };
+        let message = format!("invalid value for parameter \"{}\": \"{value}\"", known.display);
+        SqlError::new("22023", message).with_detail(detail)
+    })
+}
+
 /// Spellings of one meaning become the one that SHOW writes.
 fn canonical(known: &Known, value: &str) -> String {
     match known.name {
-        "client_encoding" | "datestyle" | "standard_conforming_strings" => known.default.to_owned(),
+        "client_encoding" | "standard_conforming_strings" => known.default.to_owned(),
         "synchronous_commit" => match parse_bool(value) {
             Some(on) => on_off(on),
             None => value.to_ascii_lowercase(),

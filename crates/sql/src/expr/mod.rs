@@ -81,6 +81,7 @@ impl Env {
     /// Takes what the settings say of how values are read and written.
     pub(crate) fn set_clock(&mut self) {
         self.clock.zone = self.settings.zone.clone();
+        self.clock.dates = self.settings.dates;
         self.clock.intervals = self.settings.intervals;
     }
 }

@@ -19,6 +19,7 @@ use super::scan::SnapshotScan;
 use crate::error::SqlError;
 use crate::expr::{Env, EnvValue, Expr};
 use crate::value::Datum;
+use crate::value::DateStyle;
 use crate::value::interval::IntervalStyle;
 use datafusion::arrow::datatypes::Field;
 use datafusion::catalog::default_table_source::provider_as_source;
@@ -147,6 +148,7 @@ struct Kept {
 struct Valid {
     epoch: u64,
     zone: String,
+    dates: DateStyle,
     intervals: IntervalStyle,
     workers: usize,
     is_wide: bool,
@@ -166,6 +168,7 @@ impl Valid {
         };
         self.epoch == run.epoch
             && self.zone == run.zone
+            && self.dates == run.dates
             && self.intervals == run.intervals
             && self.workers == run.workers
             && self.is_wide == run.is_wide
@@ -180,6 +183,7 @@ pub struct Facts<'a> {
     pub is_wide: bool,
     epoch: u64,
     zone: String,
+    dates: DateStyle,
     intervals: IntervalStyle,
     workers: usize,
 }
@@ -191,6 +195,7 @@ impl<'a> Facts<'a> {
             is_wide,
             epoch: env.statistics.as_ref().map_or(0, |statistics| statistics.epoch()),
             zone: env.settings.get("timezone").unwrap_or_default(),
+            dates: env.settings.dates,
             intervals: env.settings.intervals,
             workers: env.settings.parallel_workers(),
         }
@@ -300,6 +305,7 @@ impl Template {
         let valid = Valid {
             epoch: facts.epoch,
             zone: facts.zone.clone(),
+            dates: facts.dates,
             intervals: facts.intervals,
             workers: facts.workers,
             is_wide: facts.is_wide,

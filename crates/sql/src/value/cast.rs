@@ -149,12 +149,17 @@ pub fn needs_clock(from: Type, to: Type) -> bool {
         Type::Array(element) => matches!(*element, Type::Date | Type::Timestamp),
         ty => matches!(ty, Type::Date | Type::Timestamp),
     };
-    let span = |ty| match ty {
-        Type::Array(element) => *element == Type::Interval,
-        ty => ty == Type::Interval,
+    let styled = |ty| match ty {
+        Type::Array(element) => has_style(*element),
+        ty => has_style(ty),
     };
     let named = shows_names(from) && !matches!(to, Type::Oid(_)) || shows_names(to) && !matches!(from, Type::Oid(_));
-    from != to && (zoned(from) || zoned(to) || is_text(from) && moment(to) || span(from) && is_text(to) || named)
+    from != to && (zoned(from) || zoned(to) || is_text(from) && moment(to) || styled(from) && is_text(to) || named)
+}
+
+/// Whether DateStyle or IntervalStyle say how values of the type are written.
+pub(crate) fn has_style(ty: Type) -> bool {
+    matches!(ty.unrounded(), Type::Date | Type::Timestamp | Type::Interval)
 }
 
 /// As [`cast`], by a session's clock.

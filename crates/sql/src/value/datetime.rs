@@ -1,4 +1,4 @@
-//! How are dates and times read and written? ISO output; input as PostgreSQL takes it under DateStyle ISO, MDY.
+//! How are dates and times read and written? As PostgreSQL does it, by the setting DateStyle.
 //!
 //! A date counts days, a timestamp microseconds, since 2000-01-01 in the proleptic Gregorian calendar; `-infinity` and
 //! `infinity` are the least and the greatest number of the field.
@@ -8,11 +8,16 @@
 //! 2. fields are given to year, month, day and time in the order met, each taking what is still missing.
 
 mod parse;
+mod style;
 
+pub use style::DateStyle;
+pub(crate) use style::{BadDateStyle, DateForm, DateOrder};
 pub(crate) use parse::{is_read_by_clock, read_date, read_time, read_timestamp, read_timestamptz, zone_named};
 
 use super::zone::Zone;
 
+/// PostgreSQL cuts names of zones there.
+const ABBREVIATION_MAX: usize = 10;
 /// Days from 1970-01-01 to 2000-01-01.
 pub(crate) const EPOCH_DAYS: i64 = 10_957;
 pub(crate) const DAY_US: i64 = 86_400_000_000;
@@ -109,13 +114,17 @@ pub(crate) fn timestamp_in_range(timestamp: i64) -> bool {
     (TIMESTAMP_MIN..TIMESTAMP_END).contains(&timestamp)
 }
 
-pub(crate) fn write_date(days: i64, out: &mut Vec<u8>) {
+pub(crate) fn write_date(days: i64, style: DateStyle, out: &mut Vec<u8>) {
     match days {
         DATE_INFINITY => out.extend_from_slice(b"infinity"),
         DATE_NEGATIVE_INFINITY => out.extend_from_slice(b"-infinity"),
         _ => {
             let civil = civil_of(days);
-            write_civil(civil, out);
+            match style.form {
+                DateForm::Iso => write_civil(civil, out),
+                DateForm::Postgres => write_in_order(civil, style.order, b'-', out),
+                _ => write_local_date(civil, style, out),
+            }
             write_era(civil, out);
         }
     }
@@ -140,24 +149,81 @@ pub(crate) fn write_time(time: i64, out: &mut Vec<u8>) {
     }
 }
 
-/// `zone`: that of a timestamptz, whose local time and offset are written.
-pub(crate) fn write_timestamp(timestamp: i64, zone: Option<&Zone>, out: &mut Vec<u8>) {
+/// `zone`: that of a timestamptz, whose local time and offset are written, or in a form that is not ISO the zone's name of its time.
+pub(crate) fn write_timestamp(timestamp: i64, zone: Option<&Zone>, style: DateStyle, out: &mut Vec<u8>) {
     match timestamp {
         INFINITY => return out.extend_from_slice(b"infinity"),
         NEGATIVE_INFINITY => return out.extend_from_slice(b"-infinity"),
         _ => {}
     }
     let local = zone.map_or(timestamp, |zone| zone.to_local(timestamp));
-    let civil = civil_of(local.div_euclid(DAY_US));
-    write_civil(civil, out);
-    out.push(b' ');
-    write_time(local.rem_euclid(DAY_US), out);
+    let (days, time) = (local.div_euclid(DAY_US), local.rem_euclid(DAY_US));
+    let civil = civil_of(days);
+    if style.form == DateForm::Postgres {
+        write_in_words(civil, days, time, style.order, out);
+    } else {
+        match style.form {
+            DateForm::Iso => write_civil(civil, out),
+            _ => write_local_date(civil, style, out),
+        }
+        out.push(b' ');
+        write_time(time, out);
+    }
     match zone {
         None => {}
+        Some(zone) if style.form != DateForm::Iso => {
+            out.push(b' ');
+            let name = zone.abbreviation(timestamp);
+            out.extend_from_slice(&name.as_bytes()[..name.len().min(ABBREVIATION_MAX)]);
+        }
         Some(Zone::Utc) => out.extend_from_slice(b"+00"),
         Some(zone) => write_offset(zone.offset_s(timestamp), out),
     }
     write_era(civil, out);
+}
+
+/// `Mon Feb 05 12:30:00 2024`.
+fn write_in_words(civil: Civil, days: i64, time: i64, order: DateOrder, out: &mut Vec<u8>) {
+    const WEEKDAYS: [&str; 7] = ["Sat", "Sun", "Mon", "Tue", "Wed", "Thu", "Fri"];
+    const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+    let month = MONTHS[civil.month as usize - 1].as_bytes();
+    // 2000-01-01 was a Saturday.
+    out.extend_from_slice(WEEKDAYS[days.rem_euclid(7) as usize].as_bytes());
+    out.push(b' ');
+    if order == DateOrder::Dmy {
+        write_two(civil.day, out);
+        out.push(b' ');
+        out.extend_from_slice(month);
+    } else {
+        out.extend_from_slice(month);
+        out.push(b' ');
+        write_two(civil.day, out);
+    }
+    out.push(b' ');
+    write_time(time, out);
+    out.push(b' ');
+    write_year(civil, out);
+}
+
+/// A date as the forms `SQL` and `German` have it.
+fn write_local_date(civil: Civil, style: DateStyle, out: &mut Vec<u8>) {
+    match style.form {
+        DateForm::German => write_in_order(civil, DateOrder::Dmy, b'.', out),
+        _ => write_in_order(civil, style.order, b'/', out),
+    }
+}
+
+/// The year comes last; the day comes first only where the order says so.
+fn write_in_order(civil: Civil, order: DateOrder, between: u8, out: &mut Vec<u8>) {
+    let (first, second) = match order {
+        DateOrder::Dmy => (civil.day, civil.month),
+        _ => (civil.month, civil.day),
+    };
+    write_two(first, out);
+    out.push(between);
+    write_two(second, out);
+    out.push(between);
+    write_year(civil, out);
 }
 
 /// `+02`, `-03:30`, `+00:19:32`.
@@ -176,6 +242,14 @@ fn write_offset(offset_s: i64, out: &mut Vec<u8>) {
 }
 
 fn write_civil(civil: Civil, out: &mut Vec<u8>) {
+    write_year(civil, out);
+    out.push(b'-');
+    write_two(civil.month, out);
+    out.push(b'-');
+    write_two(civil.day, out);
+}
+
+fn write_year(civil: Civil, out: &mut Vec<u8>) {
     let year = if civil.year > 0 { civil.year } else { 1 - civil.year };
     if year < 10_000 {
         write_two(year / 100, out);
@@ -183,10 +257,6 @@ fn write_civil(civil: Civil, out: &mut Vec<u8>) {
     } else {
         out.extend_from_slice(itoa::Buffer::new().format(year).as_bytes());
     }
-    out.push(b'-');
-    write_two(civil.month, out);
-    out.push(b'-');
-    write_two(civil.day, out);
 }
 
 fn write_era(civil: Civil, out: &mut Vec<u8>) {

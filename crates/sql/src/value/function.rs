@@ -326,11 +326,14 @@ impl Function {
         }
         // Since a time: until today.
         let is_age = *self.arguments == [Timestamp] && self.result == Type::Interval;
-        let is_span = |ty: &Type| matches!(*ty, Type::Interval | Type::Array(&Type::Interval));
-        let shows_span =
-            self.arguments.iter().any(is_span) && matches!(self.result, Type::Text | Type::Json | Type::Jsonb);
+        let is_styled = |ty: &Type| match ty {
+            Type::Array(element) => cast::has_style(**element),
+            ty => cast::has_style(*ty),
+        };
+        let shows_styled =
+            self.arguments.iter().any(is_styled) && matches!(self.result, Type::Text | Type::Json | Type::Jsonb);
         let by_zone = self.arguments.iter().any(zoned) || zoned(&self.result) || is_age;
-        by_zone || shows_span || self.is_volatile() || self.asks_catalog()
+        by_zone || shows_styled || self.is_volatile() || self.asks_catalog()
     }
 
     pub fn makes_row(&self) -> bool {

@@ -25,7 +25,8 @@ pub mod zone;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use datetime::is_read_by_clock;
+pub use datetime::DateStyle;
+pub(crate) use datetime::{BadDateStyle, is_read_by_clock};
 pub(crate) use function::{quoted_ident, quoted_literal};
 pub use interval::IntervalStyle;
 pub(crate) use json::write_string as write_json_string;

@@ -3,7 +3,7 @@
 //! A local time that a change skips is read with the offset before the change, one that comes twice with the offset after it, as
 //! PostgreSQL does.
 
-use super::datetime::{self, SECOND_US};
+use super::datetime::{self, DateStyle, SECOND_US};
 use super::interval::IntervalStyle;
 use crate::catalog::Known;
 use crate::error::SqlError;
@@ -19,20 +19,26 @@ const CYCLE_S: i64 = 146_097 * 86_400;
 /// After these years moments are looked up a number of cycles nearer; before them a zone had its first time already.
 const NEAR_S: std::ops::Range<i64> = -60_000_000_000..60_000_000_000;
 
-/// What values are read and written by: the session's zone and its style of intervals, when its transaction began (microseconds since
+/// What values are read and written by: the session's zone and its styles of dates and intervals, when its transaction began (microseconds since
 /// 2000-01-01 UTC), and the catalog in which names of objects are found.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Clock {
     pub zone: Zone,
     pub now: i64,
     pub catalog: Known,
+    pub dates: DateStyle,
     pub intervals: IntervalStyle,
 }
 
 impl Clock {
     /// In Greenwich, for values that no zone changes.
-    pub const UTC: &'static Clock =
-        &Clock { zone: Zone::Utc, now: 0, catalog: Known(None), intervals: IntervalStyle::Postgres };
+    pub const UTC: &'static Clock = &Clock {
+        zone: Zone::Utc,
+        now: 0,
+        catalog: Known(None),
+        dates: DateStyle::DEFAULT,
+        intervals: IntervalStyle::Postgres,
+    };
 }
 
 /// A time zone. Cheap to clone.

@@ -54,7 +54,7 @@ struct FieldText {
 
 /// Reads a `date`: days since 2000-01-01.
 pub(crate) fn read_date(text: &[u8], clock: &Clock) -> Result<i64, SqlError> {
-    let moment = parse(text, false).map_err(|r| refuse(r, "date", text))?;
+    let moment = parse(text, false, clock.dates.order).map_err(|r| refuse(r, "date", text))?;
     let days = match moment {
         Moment::Clock(shift_days) => shown(clock).div_euclid(DAY_US) + shift_days.unwrap_or(0),
         Moment::Infinity => return Ok(DATE_INFINITY),
@@ -70,7 +70,8 @@ pub(crate) fn read_date(text: &[u8], clock: &Clock) -> Result<i64, SqlError> {
 
 /// Reads a `time`: microseconds since midnight.
 pub(crate) fn read_time(text: &[u8]) -> Result<i64, SqlError> {
-    match parse(text, true).map_err(|r| refuse(r, "time", text))? {
+    // A date before the time is not looked at.
+    match parse(text, true, DateOrder::Mdy).map_err(|r| refuse(r, "time", text))? {
         Moment::At { time, .. } => Ok(time),
         _ => Err(fault::invalid_datetime("time", text)),
     }
@@ -88,22 +89,32 @@ pub(crate) fn read_timestamptz(text: &[u8], clock: &Clock) -> Result<i64, SqlErr
 
 /// Whether a date or timestamp means the same by every clock.
 fn is_fixed(text: &[u8], zoned: bool) -> bool {
-    match parse(text, false) {
+    let [first, others @ ..] = DateOrder::ALL.map(|order| parse(text, false, order));
+    let by_itself = match &first {
         Ok(Moment::Clock(_)) => false,
         Ok(Moment::At { zone: Told::No, .. }) => !zoned,
         _ => true,
-    }
+    };
+    by_itself && others.iter().all(|other| *other == first)
 }
 
-/// Whether a literal of this type means something else for another clock. Of arrays that is said of some that mean the same.
+/// The texts of an array's elements, as far as commas and quotes tell them apart.
+fn elements(text: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut is_quoted = false;
+    text.split(move |byte| {
+        is_quoted ^= *byte == b'"';
+        matches!(byte, b'"' | b'{' | b'}') || *byte == b',' && !is_quoted
+    })
+}
+
+/// Whether a literal of this type means something else for another clock. Of arrays of `timestamptz` that is said of some that mean the same.
 pub(crate) fn is_read_by_clock(text: &[u8], to: Type) -> bool {
     match to.unrounded() {
         Type::Date | Type::Timestamp => !is_fixed(text, false),
         Type::Timestamptz => !is_fixed(text, true),
         Type::Array(element) => match *element {
             Type::Timestamptz => true,
-            // Words are names of days, of months, of zones; a T may stand between date and time.
-            Type::Date | Type::Timestamp => text.iter().any(|byte| byte.is_ascii_alphabetic() && *byte != b'T'),
+            Type::Date | Type::Timestamp => elements(text).any(|element| !is_fixed(element, false)),
             _ => false,
         },
         _ => false,
@@ -125,7 +136,7 @@ pub(crate) fn zone_named(name: &str) -> Result<Zone, SqlError> {
 
 fn read_moment(text: &[u8], zoned: bool, clock: &Clock) -> Result<i64, SqlError> {
     let name = if zoned { "timestamp with time zone" } else { "timestamp" };
-    let (days, time, told) = match parse(text, false).map_err(|r| refuse(r, name, text))? {
+    let (days, time, told) = match parse(text, false, clock.dates.order).map_err(|r| refuse(r, name, text))? {
         Moment::Clock(None) if zoned => return Ok(clock.now),
         Moment::Clock(None) => return Ok(shown(clock)),
         Moment::Clock(Some(days)) => (shown(clock).div_euclid(DAY_US) + days, 0, Told::No),
@@ -160,6 +171,7 @@ fn refuse(refusal: Refusal, type_name: &str, text: &[u8]) -> SqlError {
 }
 
 /// What a text says.
+#[derive(PartialEq, Eq, Debug)]
 enum Moment {
     Infinity,
     NegativeInfinity,
@@ -175,7 +187,7 @@ enum Moment {
 }
 
 /// Which zone a text names.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 enum Told {
     No,
     /// Microseconds east of Greenwich.
@@ -183,7 +195,7 @@ enum Told {
     Zone(Zone),
 }
 
-fn parse(text: &[u8], time_only: bool) -> Parsed<Moment> {
+fn parse(text: &[u8], time_only: bool, order: DateOrder) -> Parsed<Moment> {
     let fields = cut(text)?;
     if !time_only && let [field] = fields.as_slice() {
         match field.text.as_str() {
@@ -197,7 +209,7 @@ fn parse(text: &[u8], time_only: bool) -> Parsed<Moment> {
             _ => {}
         }
     }
-    let mut reading = Reading::new(time_only);
+    let mut reading = Reading::new(time_only, order);
     for (i, field) in fields.iter().enumerate() {
         reading.take(field, i, &fields)?;
     }
@@ -408,6 +420,7 @@ fn zone_of(name: &str) -> Option<Word> {
 struct Reading {
     met: u8,
     time_only: bool,
+    order: DateOrder,
     text_month: bool,
     two_digit_year: bool,
     year: i64,
@@ -426,10 +439,11 @@ struct Reading {
 }
 
 impl Reading {
-    fn new(time_only: bool) -> Reading {
+    fn new(time_only: bool, order: DateOrder) -> Reading {
         Reading {
             met: 0,
             time_only,
+            order,
             text_month: false,
             two_digit_year: false,
             year: 0,
@@ -610,10 +624,12 @@ impl Reading {
             self.day_of_year = value;
             return Ok(MONTH | DAY | DAY_OF_YEAR);
         }
+        let is_year_first = length >= 3 || self.order == DateOrder::Ymd;
         let part = match met & DATE {
-            0 if length >= 3 => YEAR,
+            0 if is_year_first => YEAR,
+            0 if self.order == DateOrder::Dmy => DAY,
             0 | DAY | YEAR => MONTH,
-            MONTH if text_month && length >= 3 => YEAR,
+            MONTH if text_month && is_year_first => YEAR,
             MONTH => DAY,
             m if m == YEAR | MONTH && text_month && length >= 3 && self.two_digit_year => {
                 // "08-jan-1999" began with the day after all.

@@ -5,7 +5,7 @@ use crate::error::SqlError;
 use crate::value::array::{Array, array_of};
 use crate::value::json::{self, Json, Node, NodeValue, Setting, parse};
 use crate::value::zone::Clock;
-use crate::value::{Datum, cast, record, text as texts};
+use crate::value::{DateStyle, Datum, cast, record, text as texts};
 use freshet_engine::schema::{SystemKind, Type, Value};
 
 type Result<T = Datum> = std::result::Result<T, SqlError>;
@@ -297,9 +297,14 @@ pub(crate) fn write_json(ty: Type, value: &Value<'_>, clock: &Clock, out: &mut V
                 false => out.extend_from_slice(&number),
             }
         }
+        (Type::Date, _) => {
+            let mut date = Vec::new();
+            texts::write(ty, value, &in_iso(clock), &mut date);
+            json::write_string(&String::from_utf8_lossy(&date), out);
+        }
         (Type::Timestamp | Type::Timestamptz, _) => {
             let mut moment = Vec::new();
-            shown(&mut moment);
+            texts::write(ty, value, &in_iso(clock), &mut moment);
             let mut moment = String::from_utf8_lossy(&moment).into_owned();
             if let Some(at) = moment.find(' ').filter(|_| !moment.contains("infinity")) {
                 moment.replace_range(at..=at, "T");
@@ -319,6 +324,11 @@ pub(crate) fn write_json(ty: Type, value: &Value<'_>, clock: &Clock, out: &mut V
             json::write_string(&String::from_utf8_lossy(&bytes), out);
         }
     }
+}
+
+/// In JSON dates have one form.
+fn in_iso(clock: &Clock) -> Clock {
+    Clock { dates: DateStyle::DEFAULT, ..clock.clone() }
 }
 
 fn write_json_level(
