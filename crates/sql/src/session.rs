@@ -225,6 +225,10 @@ impl Planning {
     }
 }
 
+/// A temporary table of so many slots is emptied on commit by deleting its rows. A larger one is truncated: that is DDL, which waits for others'
+/// and makes everybody plan anew.
+const EMPTIED_BY_ROW_MAX: u64 = 1_000;
+
 /// What a connection takes: its state on both sides, buffers that it keeps, small results.
 const SESSION_BYTES: u64 = 48 << 10;
 
@@ -1534,8 +1538,10 @@ impl Session {
         }
         self.inner.begin_upkeep();
         for (id, drops) in due {
+            let is_small = || schema.table_by_id(id).is_some_and(|table| table.slots() <= EMPTIED_BY_ROW_MAX);
             match drops {
                 true => self.inner.drop_table_by_id(id)?,
+                false if is_small() => self.inner.delete_rows_alone(id)?,
                 false => self.inner.truncate_by_id(id)?,
             }
         }

@@ -125,3 +125,42 @@ fn what_happens_on_commit_comes_back_with_a_table_whose_drop_was_undone() {
     a.ok("INSERT INTO kept VALUES (1)");
     assert_eq!(a.number("SELECT count(*) FROM kept"), Some(0));
 }
+
+#[test]
+fn a_temporary_table_is_emptied_on_commit_whoever_defines_something_meanwhile() {
+    let world = World::new(SETUP);
+    let (mut a, mut b) = (world.client(), world.client());
+    a.ok("CREATE TEMP TABLE kept (a int PRIMARY KEY, t text) ON COMMIT DELETE ROWS");
+    b.ok("BEGIN");
+    b.ok("CREATE TABLE undecided (a int)");
+    for _ in 0..2 {
+        a.ok("BEGIN");
+        a.ok("INSERT INTO kept SELECT g, repeat('x', g * 40) FROM generate_series(1, 300) g");
+        a.ok("UPDATE kept SET a = -a WHERE a < 100");
+        a.ok("DELETE FROM kept WHERE a > 250");
+        assert_eq!(a.number("SELECT count(*) FROM kept"), Some(250));
+        a.ok("COMMIT");
+        assert_eq!(a.number("SELECT count(*) FROM kept"), Some(0));
+    }
+    a.ok("BEGIN ISOLATION LEVEL REPEATABLE READ");
+    a.ok("INSERT INTO kept VALUES (1)");
+    a.ok("SAVEPOINT s");
+    a.ok("INSERT INTO kept VALUES (2)");
+    a.ok("ROLLBACK TO s");
+    a.ok("COMMIT");
+    assert_eq!(a.number("SELECT count(*) FROM kept"), Some(0));
+    b.ok("ROLLBACK");
+}
+
+#[test]
+fn a_large_temporary_table_is_emptied_on_commit() {
+    let world = World::new(SETUP);
+    let mut a = world.client();
+    a.ok("CREATE TEMP TABLE kept (a int PRIMARY KEY) ON COMMIT DELETE ROWS");
+    a.ok("BEGIN");
+    a.ok("INSERT INTO kept SELECT g FROM generate_series(1, 5000) g");
+    a.ok("COMMIT");
+    assert_eq!(a.number("SELECT count(*) FROM kept"), Some(0));
+    a.ok("INSERT INTO kept VALUES (1)");
+    assert_eq!(a.number("SELECT count(*) FROM kept"), Some(0));
+}

@@ -6,6 +6,7 @@
 //! 3. A rewrite inserts every row anew, as this transaction's own: what it did before to the table is in it, and older snapshots keep the old storage.
 
 use super::ddl::layout_of;
+use super::locks::Strength;
 use super::rows::copy_committed;
 use super::session::Session;
 use super::values::fetch_extension;
@@ -126,6 +127,21 @@ impl Session {
             if row.is_live() {
                 fetch_extension(&table, &mut row);
                 each(self, &table, &mut row)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Deletes every row of a table that nobody else writes, as it is now. Rows change, no definition: so it waits for no DDL.
+    pub fn delete_rows_alone(&mut self, id: TableId) -> Result<(), Stop> {
+        let table = self.own_table_by_id(id)?;
+        let mut row = Row::default();
+        let primary = &table.store.primary;
+        for at in (0..primary.high_water()).filter_map(|at| primary.nth(at)) {
+            copy_committed(&self.core, self.no, primary, at, &mut row);
+            if row.is_live() {
+                self.lock_newest(&table, at, Strength::Update, &mut row)?;
+                self.delete(&table, at, &row)?;
             }
         }
         Ok(())
