@@ -88,6 +88,14 @@ mod tests {
     use proptest::prelude::*;
     use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
+    /// What the fuzzer found to end in a panic once.
+    #[test]
+    fn what_was_found_once_is_refused() {
+        for found in ["create table nd e nd nulls distinct (a))"] {
+            script(found.as_bytes());
+        }
+    }
+
     /// The same bytes in every run.
     fn runner() -> TestRunner {
         let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &[26; 32]);

@@ -403,7 +403,7 @@ pub(super) fn closing(tokens: &[TokenWithSpan], open: usize) -> Option<usize> {
     for (at, token) in tokens.iter().enumerate().skip(open) {
         match token.token {
             Token::LParen => depth += 1,
-            Token::RParen => depth -= 1,
+            Token::RParen => depth = depth.checked_sub(1)?,
             _ => {}
         }
         if depth == 0 {

@@ -18,6 +18,8 @@ pub enum NamedStatement {
         sql: String,
     },
     Execute {
+        /// What says EXPLAIN, and how; empty: it runs.
+        explain: String,
         name: String,
         arguments: Vec<Expr>,
         /// Their text, and how many characters stand before it.
@@ -65,9 +67,10 @@ pub enum Direction {
 pub fn parse_named(words: &[&TokenWithSpan], sql: &str) -> Result<Option<NamedStatement>, SqlError> {
     let mut words = Words { sql, words, at: 0 };
     let commands = ["prepare", "execute", "deallocate", "declare", "fetch", "move", "close", "update", "delete"];
+    let explain = explained(&mut words)?.unwrap_or_default();
     let named = match words.takes_one_of(&commands) {
+        Some(1) => execute(&mut words, explain)?,
         Some(0) => prepare(&mut words)?,
-        Some(1) => execute(&mut words)?,
         Some(2) => {
             words.takes("prepare");
             NamedStatement::Deallocate(name_or_all(&mut words)?)
@@ -117,7 +120,26 @@ fn rest(words: &mut Words<'_>, commands: &[&str]) -> Result<String, SqlError> {
     Ok(sql)
 }
 
-fn execute(words: &mut Words<'_>) -> Result<NamedStatement, SqlError> {
+/// The text of an EXPLAIN before an EXECUTE, which comes next then. `None`: it explains something else, or nothing.
+fn explained(words: &mut Words<'_>) -> Result<Option<String>, SqlError> {
+    if !words.takes("explain") {
+        return Ok(None);
+    }
+    if words.peek() == Some(&Token::LParen) {
+        words.parenthesized()?;
+    } else {
+        words.takes("analyze");
+        words.takes("verbose");
+    }
+    let is_execute = words.is("execute");
+    let text = is_execute.then(|| words.text_between(0, words.at).to_owned());
+    if !is_execute {
+        words.at = 0;
+    }
+    Ok(text)
+}
+
+fn execute(words: &mut Words<'_>, explain: String) -> Result<NamedStatement, SqlError> {
     let name = words.name()?;
     let mut sql = String::new();
     let mut before = 0;
@@ -128,7 +150,7 @@ fn execute(words: &mut Words<'_>) -> Result<NamedStatement, SqlError> {
     }
     let arguments =
         if sql.is_empty() { Vec::new() } else { parse_expressions(&sql).map_err(|error| moved(error, before))? };
-    Ok(NamedStatement::Execute { name, arguments, sql, before })
+    Ok(NamedStatement::Execute { explain, name, arguments, sql, before })
 }
 
 /// The position in the whole of an error in a part.

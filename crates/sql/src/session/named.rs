@@ -138,7 +138,10 @@ impl Session {
         declared: &[Option<Type>],
     ) -> Result<(Arc<[Column]>, Vec<Type>), SqlError> {
         Ok(match named {
-            NamedStatement::Execute { name, .. } => (self.prepared_named(name)?.columns.clone(), Vec::new()),
+            NamedStatement::Execute { explain, name, .. } => {
+                let statement = self.to_execute(name)?;
+                (self.explained(explain, statement)?.columns.clone(), Vec::new())
+            }
             NamedStatement::Fetch { name, moves: false, .. } => (self.cursor(name)?.columns.clone(), Vec::new()),
             NamedStatement::Declare { sql, .. } => {
                 let query = self.plan_in_transaction(sql, declared)?;
@@ -165,8 +168,8 @@ impl Session {
     ) -> Result<Step, SqlError> {
         let step = match named {
             NamedStatement::Prepare { name, types, sql } => self.prepare_named(name, types, sql),
-            NamedStatement::Execute { name, arguments, sql, before } => {
-                return self.execute_named(name, arguments, (sql, *before), &statement.columns, rows);
+            NamedStatement::Execute { explain, name, arguments, sql, before } => {
+                return self.execute_named((explain, name), arguments, (sql, *before), &statement.columns, rows);
             }
             NamedStatement::Deallocate(None) => {
                 self.forget_statements();
@@ -206,20 +209,36 @@ impl Session {
         Ok(done("PREPARE"))
     }
 
+    /// The statement that an EXECUTE names.
+    fn to_execute(&mut self, name: &str) -> Result<Arc<Prepared>, SqlError> {
+        let statement = self.prepared_named(name)?;
+        let statement = self.renewed(name.as_bytes(), statement);
+        // They would execute each other without an end.
+        if matches!(&statement.plan, Plan::Named(inner) if matches!(**inner, NamedStatement::Execute { .. })) {
+            return Err(SqlError::unsupported("EXECUTE of a prepared EXECUTE"));
+        }
+        Ok(statement)
+    }
+
+    /// The statement, or behind an EXPLAIN what explains it.
+    fn explained(&mut self, explain: &str, statement: Arc<Prepared>) -> Result<Arc<Prepared>, SqlError> {
+        if explain.is_empty() {
+            return Ok(statement);
+        }
+        let types: Vec<Option<Type>> = statement.parameters.iter().copied().map(Some).collect();
+        self.plan_in_transaction(&format!("{explain} {}", statement.sql), &types)
+    }
+
     fn execute_named(
         &mut self,
-        name: &str,
+        (explain, name): (&str, &str),
         arguments: &[ast::Expr],
         text: (&str, usize),
         promised: &[Column],
         rows: &mut RowSet,
     ) -> Result<Step, SqlError> {
-        let prepared = self.prepared_named(name).and_then(|statement| {
-            let statement = self.renewed(name.as_bytes(), statement);
-            // They would execute each other without an end.
-            if matches!(&statement.plan, Plan::Named(inner) if matches!(**inner, NamedStatement::Execute { .. })) {
-                return Err(SqlError::unsupported("EXECUTE of a prepared EXECUTE"));
-            }
+        let prepared = self.to_execute(name).and_then(|statement| {
+            let statement = self.explained(explain, statement)?;
             // The client was told these, and has said in which form it wants each.
             if !is_same_row(promised, &statement.columns) {
                 return Err(SqlError::new("0A000", "cached plan must not change result type"));
