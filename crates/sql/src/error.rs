@@ -30,6 +30,8 @@ pub struct SqlError {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Context(pub String);
 
+const PLAN_CHANGED: &str = "cached plan must not change result type";
+
 impl SqlError {
     pub fn new(sqlstate: &'static str, message: impl Into<String>) -> SqlError {
         SqlError {
@@ -46,6 +48,16 @@ impl SqlError {
     /// 0A000: parsed, understood, not there.
     pub fn unsupported(what: impl std::fmt::Display) -> SqlError {
         SqlError::new("0A000", format!("{what} is not supported"))
+    }
+
+    /// A client was told another row than a statement gives now.
+    pub fn plan_changed() -> SqlError {
+        SqlError::new("0A000", PLAN_CHANGED)
+    }
+
+    /// The function of PostgreSQL's that says so, where drivers know an error by it: they prepare anew.
+    pub fn routine(&self) -> Option<&'static str> {
+        (self.sqlstate == "0A000" && self.message == PLAN_CHANGED).then_some("RevalidateCachedQuery")
     }
 
     pub fn with_detail(mut self, detail: impl Into<String>) -> SqlError {

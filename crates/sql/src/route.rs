@@ -13,6 +13,7 @@ use crate::copy::CopyPlan;
 use crate::define::Definition;
 use crate::error::SqlError;
 use crate::explain::{Explained, Format, Options};
+use crate::expr::Expr;
 use crate::notice::Notice;
 use crate::parse::analyze::Analyzed;
 use crate::parse::named::NamedStatement;
@@ -22,7 +23,7 @@ use crate::role::Access;
 use crate::rows::{Column, is_same_row};
 use crate::settings::{Forced, Setting, joined};
 use crate::statistics::Statistics;
-use crate::value::Datum;
+use crate::value::{Datum, Zone};
 use freshet_engine::catalog::{Schema, Table};
 use freshet_engine::schema::Type;
 use freshet_engine::txn::{Isolation, LockMode};
@@ -678,6 +679,16 @@ fn is_local(scope: Option<&ast::ContextModifier>) -> Result<bool, SqlError> {
     }
 }
 
+/// `INTERVAL '-05:30' HOUR TO MINUTE` as the zone that is so far from Greenwich.
+fn zone_east(interval: &ast::Expr) -> Result<String, SqlError> {
+    let schema = Arc::default();
+    let bound = Binder::new("", &schema, &[]).bind(interval, &crate::bind::scope::Scope::default());
+    match bound.map_err(crate::bind::rules::plain)?.expr {
+        Expr::Const(Datum::Bytes(stored)) => Ok(Zone::of_interval(&stored)?.name().to_owned()),
+        _ => Err(SqlError::unsupported(format!("the zone {interval}"))),
+    }
+}
+
 /// The value as text; `None` for DEFAULT.
 fn setting_value(setting: &str, values: &[ast::Expr]) -> Result<Option<String>, SqlError> {
     let mut parts = Vec::with_capacity(values.len());
@@ -689,6 +700,7 @@ fn setting_value(setting: &str, values: &[ast::Expr]) -> Result<Option<String>, 
                 return Ok(None);
             }
             ast::Expr::Identifier(ident) => Setting::Name(ident.clone()),
+            ast::Expr::Interval(_) if setting == "timezone" => Setting::Text(zone_east(value)?),
             ast::Expr::Value(v) => Setting::Text(match &v.value {
                 ast::Value::SingleQuotedString(s) | ast::Value::EscapedStringLiteral(s) => s.clone(),
                 ast::Value::Number(n, _) => n.clone(),

@@ -1130,6 +1130,7 @@ impl Session {
             return Err(self.statement_failed(error));
         }
         self.constraints.start_statement();
+        (self.env.level, self.env.read_only) = (self.level(), self.is_read_only());
         if let Some(sequences) = &self.env.sequences {
             // A definition's, too, which evaluates defaults.
             sequences.begin_run();
@@ -1224,7 +1225,7 @@ impl Session {
             new = self.plan(&statement.sql, &told, &schema)?;
         }
         if !is_same_row(&new.columns, &statement.columns) || new.parameters != statement.parameters {
-            return Err(SqlError::new("0A000", "cached plan must not change result type"));
+            return Err(SqlError::plan_changed());
         }
         Ok(new)
     }

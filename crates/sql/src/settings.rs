@@ -37,6 +37,8 @@ enum Kind {
     Real,
     /// One of these, in any case.
     OneOf(&'static [&'static str]),
+    /// A character set: UTF8, written in any way.
+    Encoding,
     /// A time zone.
     Zone,
     /// How dates are shown and read: what is not said stays as it is.
@@ -83,7 +85,7 @@ static KNOWN: &[Known] = &[
     known("bytea_output", "hex", Kind::OneOf(&["hex"])),
     known("check_function_bodies", "on", Kind::Bool),
     known("client_connection_check_interval", "0", Kind::OneOf(&["0"])),
-    reported("client_encoding", "client_encoding", "UTF8", Kind::OneOf(&["UTF8", "UTF-8", "unicode"])),
+    reported("client_encoding", "client_encoding", "UTF8", Kind::Encoding),
     known("client_min_messages", "notice", Kind::OneOf(crate::notice::LEVELS)),
     reported("datestyle", "DateStyle", "ISO, MDY", Kind::DateStyle),
     // Accepted: nothing here is deferred, and a serializable transaction that only reads cannot fail.
@@ -524,6 +526,14 @@ fn normalize(known: &Known, value: &str) -> Result<String, SqlError> {
             None => Err(invalid()),
         },
         Kind::DateStyle => date_style(known, value, DateStyle::DEFAULT),
+        Kind::Encoding => {
+            // Names are told apart by their letters and digits: asyncpg sends quotation marks.
+            let letters = value.chars().filter(char::is_ascii_alphanumeric);
+            match letters.collect::<String>().to_ascii_lowercase().as_str() {
+                "utf8" | "unicode" => Ok(known.default.to_owned()),
+                _ => Err(invalid().with_hint("Values served: UTF8.")),
+            }
+        }
         Kind::Kilobytes => kilobytes(value).ok_or_else(|| {
             invalid().with_hint("Valid units for this parameter are \"B\", \"kB\", \"MB\", \"GB\", and \"TB\".")
         }),
@@ -556,7 +566,7 @@ fn date_style(known: &Known, value: &str, before: DateStyle) -> Result<String, S
 /// Spellings of one meaning become the one that SHOW writes.
 fn canonical(known: &Known, value: &str) -> String {
     match known.name {
-        "client_encoding" | "standard_conforming_strings" => known.default.to_owned(),
+        "standard_conforming_strings" => known.default.to_owned(),
         "synchronous_commit" => match parse_bool(value) {
             Some(on) => on_off(on),
             None => value.to_ascii_lowercase(),

@@ -270,6 +270,7 @@ impl Output {
                 (b't', about.and_then(|a| a.table.as_deref())),
                 (b'c', about.and_then(|a| a.column.as_deref())),
                 (b'n', about.and_then(|a| a.constraint.as_deref())),
+                (b'R', error.routine()),
             ],
         );
     }

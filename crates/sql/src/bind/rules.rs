@@ -64,7 +64,7 @@ pub fn rules_of(
     rules_with_uses(table, schema, event, sets).map(|(rules, _)| rules).map_err(plain)
 }
 
-fn plain(refusal: Refusal) -> SqlError {
+pub fn plain(refusal: Refusal) -> SqlError {
     match refusal {
         Refusal::Error(error) => error,
         Refusal::NotCompiled { what, .. } => SqlError::unsupported(what),

@@ -286,10 +286,19 @@ fn setting<'a>(name: &'a Expr, missing_ok: bool, frame: &Frame<'a>) -> Result<Sc
         return Ok(Scalar::NULL);
     };
     let name = text_of(name);
-    match frame.env.settings.get(&name) {
+    match setting_of_transaction(&name, frame.env).or_else(|| frame.env.settings.get(&name)) {
         Some(value) => Ok(Scalar::Own(Datum::Bytes(value.into_bytes().into()))),
         None if missing_ok => Ok(Scalar::NULL),
         None => Err(SqlError::new("42704", format!("unrecognized configuration parameter \"{name}\""))),
+    }
+}
+
+/// What the transaction, not the session, has of a setting.
+fn setting_of_transaction(name: &str, env: &Env) -> Option<String> {
+    match name.to_ascii_lowercase().as_str() {
+        "transaction_isolation" => Some(env.level.name().to_owned()),
+        "transaction_read_only" => Some(if env.read_only { "on" } else { "off" }.to_owned()),
+        _ => None,
     }
 }
 

@@ -17,6 +17,7 @@ pub use show::show;
 pub(crate) use sleep::is_asked as is_sleep;
 
 use crate::role::Access;
+use crate::route::Level;
 use crate::settings::Settings;
 use crate::statistics::Statistics;
 use crate::value::cast::{is_text, needs_clock};
@@ -50,6 +51,9 @@ pub enum EnvValue {
 #[derive(Clone, Default, Debug)]
 pub struct Env {
     pub settings: Settings,
+    /// Of the transaction that the statement is in.
+    pub level: Level,
+    pub read_only: bool,
     /// The session's zone, and when its transaction began.
     pub clock: Clock,
     /// The name of the role whose rights are in force.

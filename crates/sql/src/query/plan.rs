@@ -118,6 +118,8 @@ pub(super) struct Level {
     sources: Vec<Vec<Leaf>>,
     /// Its subquery runs for each row: what of the row it refers to.
     per_row: Option<PerRow>,
+    /// The subquery's columns that stand beside the outer query's in its conditions.
+    compared: HashSet<DfColumn>,
 }
 
 /// The values of a row that a subquery run for it refers to.
@@ -444,7 +446,7 @@ impl<'a> Planner<'a> {
             state.next_level += 1;
             let id = state.next_level;
             let per_row = Some(PerRow { id, slots: Vec::new() });
-            state.levels.push(Level { scope: scope.clone(), sources, per_row });
+            state.levels.push(Level { scope: scope.clone(), sources, per_row, compared: HashSet::new() });
             id
         };
         let stored = std::mem::take(&mut binder.output_types);
@@ -863,29 +865,19 @@ impl<'a> Planner<'a> {
     }
 
     /// A subquery over an aggregate can be decorrelated where a plain column equals something of the outer query: what is compared
-    /// with it becomes a column.
+    /// with it becomes a column. DataFusion gives such columns to the join by their names alone: those that share one get names of their own.
     fn correlated_by_columns(&self, plan: LogicalPlan, predicate: DfExpr) -> Bind<(LogicalPlan, DfExpr)> {
         let mut made = Vec::new();
         let mut parts: Vec<DfExpr> = split_conjunction_owned(predicate);
         for part in &mut parts {
-            let DfExpr::BinaryExpr(binary) = part else {
-                continue;
-            };
-            if binary.op != Operator::Eq {
-                continue;
+            if let Some(inner) = beside_outer(part) {
+                let name = self.unique("computed");
+                let column = DfExpr::Column(DfColumn::new_unqualified(name.clone()));
+                made.push(std::mem::replace(inner, column).alias(name));
             }
-            let (left, right) = (&mut binary.left, &mut binary.right);
-            let inner = match (left.contains_outer(), right.contains_outer()) {
-                (true, false) if !left.any_column_refs() => right,
-                (false, true) if !right.any_column_refs() => left,
-                _ => continue,
-            };
-            if matches!(inner.as_ref(), DfExpr::Column(_)) || !inner.any_column_refs() {
-                continue;
+            if part.contains_outer() {
+                self.tell_apart(part, &mut made)?;
             }
-            let name = self.unique("computed");
-            let column = DfExpr::Column(DfColumn::new_unqualified(name.clone()));
-            made.push(std::mem::replace(inner.as_mut(), column).alias(name));
         }
         let predicate = conjunction(parts).expect("a condition has a part");
         if made.is_empty() {
@@ -894,6 +886,37 @@ impl<'a> Planner<'a> {
         let all = plan.schema().columns().into_iter().map(DfExpr::Column).chain(made);
         let plan = df(df(LogicalPlanBuilder::from(plan).project(all.collect::<Vec<_>>()))?.build())?;
         Ok((plan, predicate))
+    }
+
+    /// Gives columns names of their own in a condition that refers to the outer query, where another column beside it has the same, or may
+    /// have it: outputs are called `c0`, `c1`, ...
+    fn tell_apart(&self, part: &mut DfExpr, made: &mut Vec<DfExpr>) -> Bind<()> {
+        let is_output = |name: &str| name.strip_prefix('c').is_some_and(|number| number.parse::<u32>().is_ok());
+        let mut names: Vec<(DfColumn, String)> = Vec::new();
+        for column in part.column_refs() {
+            let mut state = self.state.borrow_mut();
+            let Some(level) = state.levels.last_mut() else { return Ok(()) };
+            let is_taken = level.compared.iter().any(|other| other.name == column.name && other != column);
+            if is_taken || is_output(&column.name) {
+                drop(state);
+                names.push((column.clone(), self.unique("computed")));
+            } else {
+                level.compared.insert(column.clone());
+            }
+        }
+        let renamed = part.clone().transform(|e| {
+            let name = match &e {
+                DfExpr::Column(column) => names.iter().find(|(of, _)| of == column).map(|(_, name)| name.clone()),
+                _ => None,
+            };
+            Ok(name.map_or_else(
+                || Transformed::no(e),
+                |name| Transformed::yes(DfExpr::Column(DfColumn::new_unqualified(name))),
+            ))
+        });
+        *part = df(renamed)?.data;
+        made.extend(names.into_iter().map(|(column, name)| DfExpr::Column(column).alias(name)));
+        Ok(())
     }
 
     /// What follows FROM and WHERE.
@@ -1401,7 +1424,8 @@ impl<'a> Planner<'a> {
         sources: Vec<Vec<Leaf>>,
         plan: impl FnOnce(&mut Binder<'_>) -> Bind<T>,
     ) -> Bind<T> {
-        self.state.borrow_mut().levels.push(Level { scope: scope.clone(), sources, per_row: None });
+        let level = Level { scope: scope.clone(), sources, per_row: None, compared: HashSet::new() };
+        self.state.borrow_mut().levels.push(level);
         let stored = std::mem::take(&mut binder.output_types);
         let planned = plan(binder);
         binder.output_types = stored;
@@ -1549,10 +1573,10 @@ impl<'a> Planner<'a> {
         let value = plain_aggregate(first_value_udaf(), vec![column], false, None);
         let one = lit(Type::Int8, &Datum::Int(1))?;
         let count = plain_aggregate(count_udaf(), vec![one], false, None);
+        let named = |expr: DfExpr| expr.alias(self.unique("only"));
         let folded = |expr: DfExpr| -> Bind<DfExpr> {
             let none: Vec<DfExpr> = Vec::new();
-            let plan =
-                df(df(LogicalPlanBuilder::from(rel.plan.clone()).aggregate(none, vec![expr.alias("c0")]))?.build())?;
+            let plan = df(df(LogicalPlanBuilder::from(rel.plan.clone()).aggregate(none, vec![named(expr)]))?.build())?;
             Ok(DfExpr::ScalarSubquery(subquery_of(plan)))
         };
         let only = call(OnlyRow::new(ty), vec![folded(value)?, folded(count)?]);
@@ -1573,7 +1597,7 @@ impl<'a> Planner<'a> {
             return Ok(self.given(exists, Type::Bool));
         }
         let one = lit(Type::Int8, &Datum::Int(1))?;
-        let count = plain_aggregate(count_udaf(), vec![one.clone()], false, None).alias("c0");
+        let count = plain_aggregate(count_udaf(), vec![one.clone()], false, None).alias(self.unique("only"));
         let none: Vec<DfExpr> = Vec::new();
         let plan = df(df(LogicalPlanBuilder::from(rel.plan).aggregate(none, vec![count]))?.build())?;
         let op = if negated { Operator::Lt } else { Operator::GtEq };
@@ -2169,4 +2193,19 @@ pub fn int_of(datum: &Datum) -> Option<i64> {
         Value::Int(v) => Some(v),
         _ => None,
     }
+}
+
+/// What is compared with something of the outer query, where that is no column by itself.
+fn beside_outer(part: &mut DfExpr) -> Option<&mut DfExpr> {
+    let DfExpr::BinaryExpr(binary) = part else { return None };
+    if binary.op != Operator::Eq {
+        return None;
+    }
+    let (left, right) = (&mut binary.left, &mut binary.right);
+    let inner = match (left.contains_outer(), right.contains_outer()) {
+        (true, false) if !left.any_column_refs() => right,
+        (false, true) if !right.any_column_refs() => left,
+        _ => return None,
+    };
+    (!matches!(inner.as_ref(), DfExpr::Column(_)) && inner.any_column_refs()).then_some(inner.as_mut())
 }

@@ -241,7 +241,7 @@ impl Session {
             let statement = self.explained(explain, statement)?;
             // The client was told these, and has said in which form it wants each.
             if !is_same_row(promised, &statement.columns) {
-                return Err(SqlError::new("0A000", "cached plan must not change result type"));
+                return Err(SqlError::plan_changed());
             }
             let parameters = self.arguments(name, &statement, arguments, text)?;
             Ok((statement, parameters))
@@ -455,7 +455,7 @@ impl Session {
         let count = found.len() as u64;
         if !moves {
             if *rows.columns() != cursor.columns {
-                return Err(SqlError::new("0A000", "cached plan must not change result type"));
+                return Err(SqlError::plan_changed());
             }
             for row in found {
                 (0..cursor.columns.len()).for_each(|column| rows.push(&cursor.rows.get(row - 1, column)));

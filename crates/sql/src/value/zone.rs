@@ -4,7 +4,7 @@
 //! PostgreSQL does.
 
 use super::datetime::{self, DateStyle, SECOND_US};
-use super::interval::IntervalStyle;
+use super::interval::{Interval, IntervalStyle};
 use crate::catalog::Known;
 use crate::error::SqlError;
 use jiff::Timestamp;
@@ -125,6 +125,17 @@ impl Zone {
             Ok(hours) if hours.abs() < 168.0 => Some(Zone::east((hours * 3600.0).round() as i64)),
             Ok(_) => None,
             Err(_) => Zone::named(value),
+        }
+    }
+
+    /// So far from Greenwich as an interval without days says.
+    pub(crate) fn of_interval(stored: &[u8]) -> Result<Zone, SqlError> {
+        let refused =
+            |what: &str| SqlError::new("22023", format!("invalid interval value for time zone: {what} not allowed"));
+        match Interval::from_stored(stored) {
+            Interval { months: 0, days: 0, us } => Ok(Zone::east(us / SECOND_US)),
+            Interval { months: 0, .. } => Err(refused("day")),
+            _ => Err(refused("month")),
         }
     }
 
