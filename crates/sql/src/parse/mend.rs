@@ -16,6 +16,8 @@
 //! | `CREATE RECURSIVE VIEW v (a) AS ...` | `CREATE VIEW v (a) AS WITH RECURSIVE v (a) AS (...) SELECT a FROM v` |
 //! | `CREATE TABLE t (a, b) AS` | `CREATE TABLE t (a text, b text) AS`: the types are the query's |
 //! | `CREATE TABLE t (CHECK (...) NOT VALID)` | without NOT VALID |
+//! | `EXPLAIN (SELECT ...)` | `EXPLAIN (COSTS) (SELECT ...)`: the grammar takes the first parenthesis for the options |
+//! | `((SELECT ...) UNION ...)` as a value | `(SELECT * FROM ((SELECT ...) UNION ...) AS "<marker>")` |
 //! | `IN ((SELECT ...), 1)` | `IN (COALESCE((SELECT ...)), 1)`: the grammar takes the first parenthesis for the whole |
 //!
 //! What stays keeps its place in the text, so errors point where they should.
@@ -100,8 +102,12 @@ pub fn mend(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     let tokens = match keyword(first) {
         Keyword::CREATE => created(tokens),
         Keyword::DROP => dropped(tokens),
+        Keyword::EXPLAIN => explained(tokens),
         _ => tokens,
     };
+    let joins = [Keyword::UNION, Keyword::INTERSECT, Keyword::EXCEPT, Keyword::ORDER, Keyword::LIMIT, Keyword::FETCH];
+    let joins = tokens.iter().any(|t| joins.contains(&keyword(Some(t))));
+    let tokens = if joins { with_derived_values(words_of(tokens)) } else { tokens };
     let tokens = if has(&tokens, Keyword::TABLE) { without_table_queries(words_of(tokens)) } else { tokens };
     let tokens = if has(&tokens, Keyword::ONLY) { without_only(words_of(tokens)) } else { tokens };
     let first = tokens.iter().find(|t| !matches!(t.token, Token::Whitespace(_)));
@@ -113,6 +119,96 @@ pub fn mend(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     let tokens = if has(&tokens, Keyword::OPERATOR) { with_plain_operators(words_of(tokens)) } else { tokens };
     let tokens = if has(&tokens, Keyword::IN) { with_queries_in_lists(words_of(tokens)) } else { tokens };
     if has(&tokens, Keyword::FOR) { with_plain_locks(limits_before_locks(words_of(tokens))) } else { tokens }
+}
+
+fn begins_query(token: Option<&TokenWithSpan>) -> bool {
+    matches!(keyword(token), Keyword::SELECT | Keyword::VALUES | Keyword::WITH | Keyword::TABLE)
+}
+
+/// EXPLAIN of a query in parentheses.
+fn explained(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
+    let mut words = words_of(tokens);
+    let opens = words.iter().skip(1).take_while(|t| t.token == Token::LParen).count();
+    if opens > 0 && begins_query(words.get(1 + opens)) {
+        let option = [Token::LParen, Token::make_word("costs", None), Token::RParen];
+        let place = words[0].clone();
+        words.splice(1..1, option.map(|token| spanned(&place, token)));
+    }
+    words
+}
+
+/// A value that is a query whose first word stands in parentheses of its own.
+fn with_derived_values(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
+    // Where each parenthesis closes, and where the first word stands behind it and those that follow.
+    let (mut closes, mut open) = (vec![None; tokens.len()], Vec::new());
+    for (at, token) in tokens.iter().enumerate() {
+        match token.token {
+            Token::LParen => open.push(at),
+            Token::RParen => {
+                if let Some(opened) = open.pop() {
+                    closes[opened] = Some(at);
+                }
+            }
+            _ => {}
+        }
+    }
+    let mut first = vec![tokens.len(); tokens.len() + 1];
+    for at in (0..tokens.len()).rev() {
+        first[at] = if tokens[at].token == Token::LParen { first[at + 1] } else { at };
+    }
+    let goes_on = |at: usize| {
+        let words = [
+            Keyword::UNION,
+            Keyword::INTERSECT,
+            Keyword::EXCEPT,
+            Keyword::ORDER,
+            Keyword::LIMIT,
+            Keyword::OFFSET,
+            Keyword::FETCH,
+        ];
+        words.contains(&keyword(tokens.get(at)))
+    };
+    let is_value = |at: usize| match at.checked_sub(1).and_then(|before| tokens.get(before)).map(|t| &t.token) {
+        Some(Token::Word(word)) => matches!(
+            word.keyword,
+            Keyword::SELECT
+                | Keyword::ANY
+                | Keyword::SOME
+                | Keyword::ALL
+                | Keyword::AND
+                | Keyword::OR
+                | Keyword::NOT
+                | Keyword::WHEN
+                | Keyword::THEN
+                | Keyword::ELSE
+                | Keyword::CASE
+                | Keyword::WHERE
+                | Keyword::BETWEEN
+        ),
+        Some(token) => !matches!(token, Token::RParen | Token::SemiColon),
+        None => false,
+    };
+    let mut ends = Vec::new();
+    let mut mended = Vec::with_capacity(tokens.len());
+    for (at, token) in tokens.iter().enumerate() {
+        let inner = tokens.get(at + 1).filter(|t| token.token == Token::LParen && t.token == Token::LParen);
+        let close = inner.and_then(|_| closes[at + 1]).filter(|&close| goes_on(close + 1));
+        if let (Some(_), Some(end)) = (close, closes[at])
+            && begins_query(tokens.get(first[at]))
+            && is_value(at)
+        {
+            let words = [Token::LParen, Token::make_keyword("SELECT"), Token::Mul, Token::make_keyword("FROM")];
+            mended.extend(words.into_iter().map(|word| spanned(token, word)));
+            ends.push(end);
+        }
+        mended.push(token.clone());
+        if ends.last() == Some(&at) {
+            ends.pop();
+            let words = [Token::make_keyword("AS"), Token::make_word(&MARKER.to_string(), Some('"')), Token::RParen];
+            mended.extend(words.into_iter().map(|word| spanned(token, word)));
+        }
+    }
+    mended
 }
 
 /// `DROP INDEX CONCURRENTLY`: no reader waits for any.

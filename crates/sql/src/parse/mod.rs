@@ -45,7 +45,7 @@ use std::ops::ControlFlow;
 /// How deeply expressions and queries may nest: what a session's stack surely takes.
 pub const DEPTH_MAX: usize = 100;
 
-/// How many words may follow each other without a comma or parenthesis: operators chain into trees as deep as the
+/// How many words may follow each other without a comma, a parenthesis or a branch of CASE: operators chain into trees as deep as the
 /// chain is long, and dropping such a tree takes stack.
 const RUN_MAX: usize = 4_000;
 
@@ -239,16 +239,24 @@ pub fn parse_name(name: &str) -> Result<sqlparser::ast::ObjectName, SqlError> {
 }
 
 fn check_runs(words: &[&TokenWithSpan]) -> Result<(), SqlError> {
-    let mut runs = vec![0usize];
+    // How long each is, and whether a CASE began it: its branches are a list.
+    let mut runs = vec![(0usize, false)];
     for word in words {
+        let is_in_case = runs.last().is_some_and(|run| run.1);
+        let keyword = mend::keyword(Some(word));
         match word.token {
-            Token::LParen => runs.push(0),
+            Token::LParen => runs.push((0, false)),
             Token::RParen if runs.len() > 1 => {
                 runs.pop();
             }
-            Token::Comma => runs.iter_mut().last().into_iter().for_each(|r| *r = 0),
+            Token::Comma => runs.iter_mut().last().into_iter().for_each(|run| run.0 = 0),
+            _ if keyword == Keyword::CASE => runs.push((0, true)),
+            _ if is_in_case && keyword == Keyword::WHEN => runs.iter_mut().last().into_iter().for_each(|run| run.0 = 0),
             _ => {
-                let run = runs.last_mut().expect("the outermost run is never popped");
+                if is_in_case && keyword == Keyword::END {
+                    runs.pop();
+                }
+                let run = &mut runs.last_mut().expect("the outermost run is never popped").0;
                 *run += 1;
                 if *run > RUN_MAX {
                     return Err(SqlError::new("54001", "stack depth limit exceeded")
@@ -658,6 +666,13 @@ mod tests {
         let sql = format!("select {}1{}", "(".repeat(5000), ")".repeat(5000));
         assert_eq!(parse(&sql).expect_err("too deep").sqlstate, "54001");
         let sql = format!("select 1{}", " + 1".repeat(100_000));
+        assert_eq!(parse(&sql).expect_err("too long").sqlstate, "54001");
+        // Branches stand beside each other.
+        let sql = format!("select case x {} else 0 end", "when 1 then 2 ".repeat(10_000));
+        parse(&sql).expect("a list, however long");
+        let sql = format!("select case x when 1 then 2{} end", " + 1".repeat(10_000));
+        assert_eq!(parse(&sql).expect_err("too long").sqlstate, "54001");
+        let sql = format!("select 1{}", " + case when true then 1 end".repeat(10_000));
         assert_eq!(parse(&sql).expect_err("too long").sqlstate, "54001");
     }
 
