@@ -865,7 +865,7 @@ impl<'a> Planner<'a> {
     }
 
     /// A subquery over an aggregate can be decorrelated where a plain column equals something of the outer query: what is compared
-    /// with it becomes a column. DataFusion gives such columns to the join by their names alone: those that share one get names of their own.
+    /// with it becomes a column. DataFusion gives such columns to the join by their names alone.
     fn correlated_by_columns(&self, plan: LogicalPlan, predicate: DfExpr) -> Bind<(LogicalPlan, DfExpr)> {
         let mut made = Vec::new();
         let mut parts: Vec<DfExpr> = split_conjunction_owned(predicate);
@@ -876,7 +876,7 @@ impl<'a> Planner<'a> {
                 made.push(std::mem::replace(inner, column).alias(name));
             }
             if part.contains_outer() {
-                self.tell_apart(part, &mut made)?;
+                self.note_compared(part);
             }
         }
         let predicate = conjunction(parts).expect("a condition has a part");
@@ -888,35 +888,15 @@ impl<'a> Planner<'a> {
         Ok((plan, predicate))
     }
 
-    /// Gives columns names of their own in a condition that refers to the outer query, where another column beside it has the same, or may
-    /// have it: outputs are called `c0`, `c1`, ...
-    fn tell_apart(&self, part: &mut DfExpr, made: &mut Vec<DfExpr>) -> Bind<()> {
-        let is_output = |name: &str| name.strip_prefix('c').is_some_and(|number| number.parse::<u32>().is_ok());
-        let mut names: Vec<(DfColumn, String)> = Vec::new();
+    /// Columns of one name beside the outer query's: no join tells them apart, so the subquery runs for each row.
+    fn note_compared(&self, part: &DfExpr) {
         for column in part.column_refs() {
             let mut state = self.state.borrow_mut();
-            let Some(level) = state.levels.last_mut() else { return Ok(()) };
+            let Some(level) = state.levels.last_mut() else { return };
             let is_taken = level.compared.iter().any(|other| other.name == column.name && other != column);
-            if is_taken || is_output(&column.name) {
-                drop(state);
-                names.push((column.clone(), self.unique("computed")));
-            } else {
-                level.compared.insert(column.clone());
-            }
+            level.compared.insert(column.clone());
+            self.is_deep.set(self.is_deep.get() || is_taken);
         }
-        let renamed = part.clone().transform(|e| {
-            let name = match &e {
-                DfExpr::Column(column) => names.iter().find(|(of, _)| of == column).map(|(_, name)| name.clone()),
-                _ => None,
-            };
-            Ok(name.map_or_else(
-                || Transformed::no(e),
-                |name| Transformed::yes(DfExpr::Column(DfColumn::new_unqualified(name))),
-            ))
-        });
-        *part = df(renamed)?.data;
-        made.extend(names.into_iter().map(|(column, name)| DfExpr::Column(column).alias(name)));
-        Ok(())
     }
 
     /// What follows FROM and WHERE.

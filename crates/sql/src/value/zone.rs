@@ -147,7 +147,9 @@ impl Zone {
             if minutes == 0 { format!("{sign}{hours:02}") } else { format!("{sign}{hours:02}:{minutes:02}") }
         };
         let abbreviation = shown(offset_s, "+");
-        Zone::fixed(offset_s, &format!("<{abbreviation}>{}", shown(-offset_s, "+")), &abbreviation)
+        // As POSIX has it, to the west; of nothing, too.
+        let west = if offset_s == 0 { "-00".to_owned() } else { shown(-offset_s, "+") };
+        Zone::fixed(offset_s, &format!("<{abbreviation}>{west}"), &abbreviation)
     }
 
     fn fixed(offset_s: i64, name: &str, abbreviation: &str) -> Zone {
