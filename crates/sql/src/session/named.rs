@@ -139,7 +139,7 @@ impl Session {
     ) -> Result<(Arc<[Column]>, Vec<Type>), SqlError> {
         Ok(match named {
             NamedStatement::Execute { explain, name, .. } => {
-                let statement = self.to_execute(name)?;
+                let statement = self.executed(name)?;
                 (self.explained(explain, statement)?.columns.clone(), Vec::new())
             }
             NamedStatement::Fetch { name, moves: false, .. } => (self.cursor(name)?.columns.clone(), Vec::new()),
@@ -210,7 +210,7 @@ impl Session {
     }
 
     /// The statement that an EXECUTE names.
-    fn to_execute(&mut self, name: &str) -> Result<Arc<Prepared>, SqlError> {
+    fn executed(&mut self, name: &str) -> Result<Arc<Prepared>, SqlError> {
         let statement = self.prepared_named(name)?;
         let statement = self.renewed(name.as_bytes(), statement);
         // They would execute each other without an end.
@@ -237,7 +237,7 @@ impl Session {
         promised: &[Column],
         rows: &mut RowSet,
     ) -> Result<Step, SqlError> {
-        let prepared = self.to_execute(name).and_then(|statement| {
+        let prepared = self.executed(name).and_then(|statement| {
             let statement = self.explained(explain, statement)?;
             // The client was told these, and has said in which form it wants each.
             if !is_same_row(promised, &statement.columns) {
