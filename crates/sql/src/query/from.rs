@@ -540,6 +540,7 @@ impl Planner<'_> {
                 let on = self.with_leaves(&item.sources, |leaves| {
                     parts.iter().map(|p| leaves.condition(p)).collect::<Result<Vec<_>, _>>()
                 })?;
+                on.iter().for_each(|part| self.note_compared(part));
                 df(left.join_on(entry.plan, kind, on))?
             }
         };

@@ -875,9 +875,7 @@ impl<'a> Planner<'a> {
                 let column = DfExpr::Column(DfColumn::new_unqualified(name.clone()));
                 made.push(std::mem::replace(inner, column).alias(name));
             }
-            if part.contains_outer() {
-                self.note_compared(part);
-            }
+            self.note_compared(part);
         }
         let predicate = conjunction(parts).expect("a condition has a part");
         if made.is_empty() {
@@ -889,7 +887,10 @@ impl<'a> Planner<'a> {
     }
 
     /// Columns of one name beside the outer query's: no join tells them apart, so the subquery runs for each row.
-    fn note_compared(&self, part: &DfExpr) {
+    pub(super) fn note_compared(&self, part: &DfExpr) {
+        if !part.contains_outer() {
+            return;
+        }
         for column in part.column_refs() {
             let mut state = self.state.borrow_mut();
             let Some(level) = state.levels.last_mut() else { return };
