@@ -250,6 +250,10 @@ fn check_runs(words: &[&TokenWithSpan]) -> Result<(), SqlError> {
                 runs.pop();
             }
             Token::Comma => runs.iter_mut().last().into_iter().for_each(|run| run.0 = 0),
+            // The parser says of a CASE within too many others that it does not end.
+            _ if keyword == Keyword::CASE && runs.iter().filter(|run| run.1).count() >= DEPTH_MAX - 2 => {
+                return Err(nests_too_deep());
+            }
             _ if keyword == Keyword::CASE => runs.push((0, true)),
             _ if is_in_case && keyword == Keyword::WHEN => runs.iter_mut().last().into_iter().for_each(|run| run.0 = 0),
             _ => {
@@ -564,14 +568,16 @@ fn near(sql: &str, token: &TokenWithSpan) -> SqlError {
     SqlError::new("42601", format!("syntax error at or near \"{}\"", token.token)).at(span_position(sql, token.span))
 }
 
+fn nests_too_deep() -> SqlError {
+    SqlError::new("54001", "stack depth limit exceeded")
+        .with_detail(format!("Statements nest at most {DEPTH_MAX} deep."))
+}
+
 /// sqlparser writes what it expected, what it found and where into one string.
 fn syntax_error(sql: &str, error: ParserError) -> SqlError {
     let text = match error {
         ParserError::TokenizerError(text) | ParserError::ParserError(text) => text,
-        ParserError::RecursionLimitExceeded => {
-            return SqlError::new("54001", "stack depth limit exceeded")
-                .with_detail(format!("Statements nest at most {DEPTH_MAX} deep."));
-        }
+        ParserError::RecursionLimitExceeded => return nests_too_deep(),
     };
     let (what, place) = match text.rsplit_once(" at Line: ") {
         Some((what, place)) => (what, parse_place(place)),
