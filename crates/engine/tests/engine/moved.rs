@@ -96,7 +96,9 @@ fn a_backup_put_in_the_place_of_a_served_directory_is_another_database() {
     assert_eq!(new.failure(), None);
     drop((old, new));
     assert_eq!(rows(&open(&data)), 10 + acknowledged[0] + 1, "what the new one acknowledged, and nothing else");
-    assert_eq!(rows(&open(&moved)), 10 + acknowledged[1], "what the old one acknowledged");
+    // The row that was not acknowledged may have reached the log: nobody was told that it had not.
+    let unsure = rows(&open(&moved)).checked_sub(10 + acknowledged[1]);
+    assert!(matches!(unsure, Some(0 | 1)), "what the old one acknowledged: {unsure:?} more");
 }
 
 #[test]
