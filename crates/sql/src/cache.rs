@@ -14,7 +14,7 @@ use crate::rows::Column;
 use crate::session::leftover::Leftovers;
 use crate::statements::Tracked;
 use crate::statistics::Statistics;
-use freshet_engine::catalog::{Schema, SchemaPath};
+use freshet_engine::catalog::{Schema, SchemaPath, TableId};
 use freshet_engine::engine::Account;
 use freshet_engine::schema::Type;
 use parking_lot::Mutex;
@@ -56,6 +56,8 @@ pub struct Prepared {
     pub(crate) has_usual_path: bool,
     /// Of the statistics that it was planned by; `None`: by none.
     pub(crate) epoch: Option<u64>,
+    /// Tables of which these should be known, and were not.
+    pub(crate) unknown_tables: Box<[TableId]>,
     /// Counts until the last user is gone.
     pub(crate) _charge: Account,
 }

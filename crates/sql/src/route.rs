@@ -24,7 +24,7 @@ use crate::rows::{Column, is_same_row};
 use crate::settings::{Forced, Setting, joined};
 use crate::statistics::Statistics;
 use crate::value::{Datum, Zone};
-use freshet_engine::catalog::{Schema, Table};
+use freshet_engine::catalog::{Schema, Table, TableId};
 use freshet_engine::schema::Type;
 use freshet_engine::txn::{Isolation, LockMode};
 use sqlparser::ast::{
@@ -192,6 +192,8 @@ pub struct Routed {
     pub uses_sequences: bool,
     /// Of the statistics that it was planned by; `None`: by none.
     pub epoch: Option<u64>,
+    /// Tables of which these should be known, and are not.
+    pub unknown_tables: Vec<TableId>,
     /// What is said when it is done.
     pub notice: Option<Notice>,
 }
@@ -289,6 +291,7 @@ fn plain(plan: Plan) -> Routed {
         uses_clock: false,
         uses_sequences: false,
         epoch: None,
+        unknown_tables: Vec::new(),
         notice: None,
     }
 }
@@ -429,6 +432,7 @@ fn route_expanded(
             uses_clock: explained.uses_clock,
             uses_sequences: explained.uses_sequences,
             epoch: explained.epoch,
+            unknown_tables: explained.unknown_tables,
             notice: None,
         });
     }
@@ -453,6 +457,7 @@ fn route_expanded(
                 uses_clock: binder.uses_clock,
                 uses_sequences: binder.uses_sequences,
                 epoch: epoch.filter(|_| binder.is_estimated),
+                unknown_tables: binder.unknown_tables,
                 notice: None,
             })
         }
@@ -498,6 +503,7 @@ fn take_other_road(
         // Defaults may ask one.
         uses_sequences: planned.writes() || planned.uses_sequences(),
         epoch: None,
+        unknown_tables: Vec::new(),
         notice: None,
         plan: Plan::Other(planned),
     })

@@ -578,6 +578,7 @@ impl Session {
             has_usual_path: path_schema.path()[..] == [NamespaceId::PUBLIC],
             path: path_schema.path().clone(),
             epoch: routed.epoch,
+            unknown_tables: routed.unknown_tables.into(),
             role: self.identity.key,
             rights_version: match Arc::ptr_eq(schema, &self.engine.schema()) {
                 true => schema.rights_version(),
@@ -1143,6 +1144,9 @@ impl Session {
             let schema = self.inner.schema().clone();
             self.refresh_access(&schema);
         }
+        if !statement.unknown_tables.is_empty() {
+            self.sample_unknown(statement);
+        }
         let is_planned = self.is_planned_for_now(statement) && !self.cache.is_outdated(statement);
         if self.temporary.namespace.is_some() || self.env.settings.fast.has_search_path || self.env.schema.is_some() {
             self.env.schema = self.current_schema();
@@ -1160,6 +1164,18 @@ impl Session {
         }
         self.read_catalog(statement, rows);
         self.run(statement, parameters, rows)
+    }
+
+    /// Has a few rows looked at of tables that the statement's plan should have known: it is planned anew then. What cannot be sampled now stays
+    /// unknown.
+    #[cold]
+    fn sample_unknown(&mut self, statement: &Prepared) {
+        let schema = self.inner.schema().clone();
+        let tables = statement.unknown_tables.iter().filter_map(|id| schema.table_by_id(*id));
+        for table in tables.filter(|table| self.cache.statistics.lacks(table)).collect::<Vec<_>>() {
+            let reader = self.inner.reader();
+            self.cache.statistics.of(table, &reader);
+        }
     }
 
     /// Gives the statement the catalog that it asks, and no other one its memory.

@@ -6,9 +6,10 @@
 //! | slots at the time | distinct values, by the estimator of Haas and Stokes (the paper of 1998, their "Duj1") |
 //! | | the most common values with their shares, and bounds that divide the other values evenly |
 //!
-//! 1. ANALYZE samples 30,000 rows, as PostgreSQL does by default. A table that a query joins is sampled smaller when it is first met, and again
-//!    once it has grown or shrunk by a fifth.
-//! 2. Statistics only choose between plans that give the same: they may be old, or gone after a restart.
+//! 1. ANALYZE samples 30,000 rows, as PostgreSQL does by default. A table whose statistics a plan asks for is sampled smaller when the plan first
+//!    runs, before it is chosen, and again once it has grown or shrunk by a fifth: on both roads.
+//! 2. Statistics only choose between plans that give the same: they may be old. They are gone after a restart, and not in the catalog, where each
+//!    would be a commit that checkpoints and replicas carry: the first plan samples anew, which takes a few milliseconds and knows the table as it is.
 //! 3. They are found by the table's id, and a column's by its name and type: what a table is changed to has none until it is sampled again.
 
 mod column;
@@ -70,7 +71,7 @@ impl TableStatistics {
         self.rows * table.slots() as f64 / self.slots.max(1) as f64
     }
 
-    fn is_old(&self, table: &Table) -> bool {
+    pub fn is_old(&self, table: &Table) -> bool {
         table.slots().abs_diff(self.slots) * 5 > self.slots
     }
 }
@@ -90,6 +91,11 @@ impl Statistics {
             return None;
         }
         self.analyze(table, reader, QUICK_ROWS).ok()
+    }
+
+    /// Whether a table is worth to be sampled.
+    pub fn lacks(&self, table: &Table) -> bool {
+        table.slots() >= WORTH_SLOTS && self.get(table).is_none_or(|known| known.is_old(table))
     }
 
     /// What is known is the same as long as this is.

@@ -520,7 +520,7 @@ impl Binder<'_> {
         let mut from = From { scope, computed: vec![None], outer: vec![None], conditions: Vec::new(), known };
         let recheck = conditions.clone();
         let loops = plan_loops(&mut from, conditions, &[]);
-        self.is_estimated |= from.known.is_asked.get();
+        self.note_estimates(&from.known);
         let mut query = Query {
             tables: vec![Some(table.clone())],
             names: from.names(),

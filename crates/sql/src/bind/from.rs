@@ -75,6 +75,11 @@ impl Binder<'_> {
         Knowledge { statistics: self.statistics.clone(), ..Knowledge::default() }
     }
 
+    pub(super) fn note_estimates(&mut self, known: &Knowledge) {
+        self.is_estimated |= known.is_asked.get();
+        self.unknown_tables.extend(known.unknown.take());
+    }
+
     pub(super) fn factor(&mut self, factor: &TableFactor, from: &mut From) -> Bind<u16> {
         match factor {
             TableFactor::Table {

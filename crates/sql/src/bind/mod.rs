@@ -32,7 +32,7 @@ use crate::compiled::aggregate::Aggregate;
 use crate::error::SqlError;
 use crate::statistics::Statistics;
 use crate::view::Relation;
-use freshet_engine::catalog::{Schema, Table};
+use freshet_engine::catalog::{Schema, Table, TableId};
 use freshet_engine::schema::Type;
 use sqlparser::ast::{self, ObjectName};
 use std::collections::HashSet;
@@ -115,6 +115,8 @@ pub struct Binder<'a> {
     pub is_estimated: bool,
     /// Subqueries, by their addresses, that were found to be more than their table.
     pub(crate) not_flat: HashSet<usize>,
+    /// Of tables that they do not know.
+    pub unknown_tables: Vec<TableId>,
 }
 
 impl<'a> Binder<'a> {
@@ -142,6 +144,7 @@ impl<'a> Binder<'a> {
             is_estimated: false,
             not_flat: HashSet::new(),
         }
+            unknown_tables: Vec::new(),
     }
 
     /// The parameters' types; one that nothing typed is text.

@@ -332,7 +332,7 @@ impl Binder<'_> {
         let columns: Arc<[Column]> = columns.collect();
         let recheck = if locks.is_empty() { Vec::new() } else { conditions.clone() };
         let mut loops = plan_loops(&mut from, conditions, wanted.as_deref().unwrap_or(&[]));
-        self.is_estimated |= from.known.is_asked.get();
+        self.note_estimates(&from.known);
         refuse_rescans(&loops)?;
         let is_at_end = end.as_ref().is_some_and(|end| loops.ordered && starts_at_end(&mut loops.steps, end));
         let in_order = order.is_empty()

@@ -25,11 +25,11 @@ use crate::value::pattern::like_prefix;
 use crate::value::search::{Place, place};
 use crate::value::{Datum, array_items};
 use crate::view::{Relation, Rows};
-use freshet_engine::catalog::{Index, IndexKind, Schema, Table};
+use freshet_engine::catalog::{Index, IndexKind, Schema, Table, TableId};
 use freshet_engine::ids::RowId;
 use freshet_engine::schema::{KeyPart, Row, Type, Value};
 use freshet_engine::txn::{Direction, RangeCursor, Session, Stop, Strength, TableCursor};
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::cmp::{Ordering, Reverse};
 use std::sync::Arc;
 
@@ -304,13 +304,19 @@ const CLEARLY: f64 = 2.0;
 pub struct Knowledge {
     pub statistics: Option<Arc<Statistics>>,
     pub is_asked: Cell<bool>,
+    /// Tables of which nothing is known, or no more: a run may sample them.
+    pub unknown: RefCell<Vec<TableId>>,
 }
 
 impl Knowledge {
     pub fn of(&self, table: &Table) -> Option<Arc<TableStatistics>> {
         let statistics = self.statistics.as_ref()?;
         self.is_asked.set(true);
-        statistics.get(table)
+        let known = statistics.get(table);
+        if known.as_ref().is_none_or(|known| known.is_old(table)) && !self.unknown.borrow().contains(&table.id) {
+            self.unknown.borrow_mut().push(table.id);
+        }
+        known
     }
 }
 
