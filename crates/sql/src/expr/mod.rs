@@ -20,7 +20,7 @@ use crate::role::Access;
 use crate::route::Level;
 use crate::settings::Settings;
 use crate::statistics::Statistics;
-use crate::value::cast::{is_text, needs_clock};
+use crate::value::cast::{is_integer, is_text, needs_clock};
 use crate::value::function::Function;
 use crate::value::is_read_by_clock;
 use crate::value::operator::BinaryOperator;
@@ -220,6 +220,14 @@ pub enum Expr {
     },
 }
 
+/// Whether every value of a type is one of another.
+fn always_casts(from: Type, to: Type) -> bool {
+    let is_wide = matches!(to, Type::Text | Type::Float8 | Type::Numeric { typmod: None });
+    from == to
+        || matches!((from, to), (Type::Int2, Type::Int4 | Type::Int8) | (Type::Int4, Type::Int8))
+        || (is_wide && is_integer(from))
+}
+
 impl Expr {
     pub const NULL: Expr = Expr::Const(Datum::Null);
 
@@ -271,6 +279,75 @@ impl Expr {
             !found
         });
         found
+    }
+
+    /// Whether computing it may be an error. What is not known to give a value always may be one.
+    pub fn may_fail(&self) -> bool {
+        let mut found = false;
+        self.walk(&mut |e| {
+            found |= !e.gives_always();
+            !found
+        });
+        found
+    }
+
+    /// Whether it gives a value for all of its operands.
+    fn gives_always(&self) -> bool {
+        match self {
+            Expr::Const(_)
+            | Expr::Param(_)
+            | Expr::Column { .. }
+            | Expr::Cell { .. }
+            | Expr::Compare { .. }
+            | Expr::And(_)
+            | Expr::Or(_)
+            | Expr::Not(_)
+            | Expr::IsNull { .. }
+            | Expr::IsTruth { .. }
+            | Expr::Distinct { .. }
+            | Expr::In { .. }
+            | Expr::Case { .. }
+            | Expr::Let { .. }
+            | Expr::Given(_)
+            | Expr::Coalesce(_)
+            | Expr::NullIf { .. }
+            | Expr::Extreme { .. }
+            | Expr::Env(_) => true,
+            Expr::Cast { from, to, .. } => always_casts(*from, *to),
+            _ => false,
+        }
+    }
+
+    /// Whether it may leave some of its operands without a look.
+    pub fn chooses(&self) -> bool {
+        let mut found = false;
+        self.walk(&mut |e| {
+            found |= matches!(e, Expr::Case { .. } | Expr::Coalesce(_) | Expr::And(_) | Expr::Or(_));
+            !found
+        });
+        found
+    }
+
+    /// How many operators it computes, as PostgreSQL counts what a condition costs.
+    pub fn operators(&self) -> usize {
+        let mut count = 0;
+        self.walk(&mut |e| {
+            count += match e {
+                Expr::In { list, .. } => list.len().div_ceil(2),
+                Expr::Cast { .. }
+                | Expr::Binary { .. }
+                | Expr::Negate { .. }
+                | Expr::Compare { .. }
+                | Expr::Distinct { .. }
+                | Expr::Like { .. }
+                | Expr::Call { .. }
+                | Expr::NullIf { .. }
+                | Expr::Quantified { .. } => 1,
+                _ => 0,
+            };
+            true
+        });
+        count
     }
 
     pub fn is_constant(&self) -> bool {

@@ -65,6 +65,20 @@ impl Computed {
     pub fn clock(&self) -> &Clock {
         &self.clock
     }
+
+    pub fn result(&self) -> Type {
+        self.result
+    }
+
+    /// Whether it may be computed within another expression, as often as that asks for it.
+    pub fn is_plain(&self) -> bool {
+        let mut names_values = false;
+        self.expr.walk(&mut |e| {
+            names_values |= matches!(e, Expr::Let { .. });
+            !names_values
+        });
+        !names_values && self.sequences.is_none() && !self.expr.is_volatile()
+    }
 }
 
 impl PartialEq for Computed {

@@ -231,6 +231,14 @@ impl IndexLookupJoin {
         Ok(Arc::new(self.with(self.outer.clone(), Arc::new(self.inner.at(reader, values)?))))
     }
 
+    /// The same with a condition whose sides are computed where they are asked for; `None`: it is right as it is.
+    pub fn lazy(&self) -> Result<Option<IndexLookupJoin>> {
+        let filter = self.filter.as_ref().map(super::lazy::join_filter).transpose()?.flatten();
+        let with =
+            |filter| IndexLookupJoin { filter: Some(filter), ..self.with(self.outer.clone(), self.inner.clone()) };
+        Ok(filter.map(with))
+    }
+
     /// As EXPLAIN shows it, over the outer rows' node.
     pub fn node(&self, estimate: Estimate, outer: Node) -> Node {
         let which = match self.join_type {

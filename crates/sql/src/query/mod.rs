@@ -63,6 +63,7 @@ mod interrupt;
 mod lock;
 mod lookup;
 mod merge;
+mod lazy;
 mod order;
 mod plan;
 mod ranged;

@@ -2097,7 +2097,7 @@ fn fold_of_column(expr: &DfExpr) -> Option<usize> {
 fn fold_of(aggregate: &Aggregate, leaves: &Leaves<'_>) -> Result<(DfExpr, Type), SqlError> {
     let (function, args, ty) = match fixed_sum(aggregate, leaves) {
         Some(fixed) => fixed,
-        None => aggregate_call(aggregate, leaves)?,
+        None => aggregate_call(guarded_fold(aggregate).as_ref().unwrap_or(aggregate), leaves)?,
     };
     let filter = aggregate.filter.as_ref().map(|f| leaves.condition(f)).transpose()?;
     // Duplicates change neither a minimum nor a truth.
@@ -2190,3 +2190,24 @@ fn beside_outer(part: &mut DfExpr) -> Option<&mut DfExpr> {
     };
     (!matches!(inner.as_ref(), DfExpr::Column(_)) && inner.any_column_refs()).then_some(inner.as_mut())
 }
+
+/// An aggregate whose argument may fail, so that it is computed only for the rows that its FILTER leaves: DataFusion asks that afterwards.
+fn guarded_fold(aggregate: &Aggregate) -> Option<Aggregate> {
+    let filter = aggregate.filter.as_ref()?;
+    let guarded = |arg: &Expr| Expr::Case { branches: vec![(filter.clone(), arg.clone())], otherwise: None };
+    let mut guarding = aggregate.clone();
+    let mut is_guarded = false;
+    let mut guard = |arg: &mut Expr| {
+        if arg.may_fail() && !arg.is_volatile() {
+            *arg = guarded(arg);
+            is_guarded = true;
+        }
+    };
+    guarding.arg.iter_mut().for_each(|(arg, _)| guard(arg));
+    if let Some(gathers) = &mut guarding.gathered {
+        gathers.args.iter_mut().for_each(&mut guard);
+        gathers.order.iter_mut().for_each(|(expr, _)| guard(expr));
+    }
+    is_guarded.then_some(guarding)
+}
+

@@ -16,6 +16,7 @@ use super::fold::Fold;
 use super::gather::Gather;
 use super::interrupt::{Stopped, interruptible};
 use super::lookup::LookUp;
+use super::lazy::LazySides;
 use super::order;
 use super::rules::mended;
 use super::sorted::{KeepActs, KeepSorts};
@@ -224,6 +225,7 @@ fn state(parts: usize) -> SessionState {
     let logical = mended(state.optimizers());
     SessionStateBuilder::new_from_existing(state)
         .with_optimizer_rules(logical)
+    rules.push(Arc::new(LazySides));
         .with_physical_optimizer_rules(rules)
         .build()
 }

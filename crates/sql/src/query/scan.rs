@@ -775,11 +775,11 @@ struct Test {
 }
 
 impl Test {
-    /// A comparison of what lies in the row costs least, the evaluator most.
-    fn rank(&self) -> u8 {
+    /// A comparison of what lies in the row costs least, the evaluator most: what may fail is asked of the rows that are left, as in PostgreSQL.
+    fn rank(&self) -> (u8, usize) {
         match &self.condition {
-            Condition::Computed { .. } => 2,
-            _ => u8::from(!self.variable.is_empty()),
+            Condition::Computed { expr, .. } => (2, expr.operators()),
+            _ => (u8::from(!self.variable.is_empty()), 0),
         }
     }
 }
