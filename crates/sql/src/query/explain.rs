@@ -4,6 +4,7 @@
 //! (projections) or keeps DataFusion's name.
 
 use super::apply::ApplyExec;
+use super::asked::KeptRows;
 use super::change::Action;
 use super::exchange::Exchange;
 use super::fault::sql_error;
@@ -221,6 +222,9 @@ fn of(plan: &Arc<dyn ExecutionPlan>, statistics: &StatisticsContext) -> Node {
         Some(watched) => (&watched.inner, Some(watched.watch.actual())),
         None => (plan, None),
     };
+    if let Some(kept) = inner.downcast_ref::<KeptRows>() {
+        return kept_rows(kept, actual, statistics);
+    }
     let children: Vec<Node> = inner.children().into_iter().map(|child| of(child, statistics)).collect();
     let is_silent =
         inner.downcast_ref::<ProjectionExec>().is_some() || inner.downcast_ref::<CooperativeExec>().is_some();
@@ -229,6 +233,18 @@ fn of(plan: &Arc<dyn ExecutionPlan>, statistics: &StatisticsContext) -> Node {
     }
     let estimate = estimate(inner, &children, statistics);
     let mut node = named(inner, estimate, children);
+    node.actual = actual;
+    node
+}
+
+/// Rows that are read twice are shown where they are found; what asks for their keys reads them once more.
+fn kept_rows(kept: &KeptRows, actual: Option<Actual>, statistics: &StatisticsContext) -> Node {
+    let rows = of(kept.children()[0], statistics);
+    if !kept.for_keys {
+        return rows;
+    }
+    let estimate = Estimate { startup: 0.0, total: rows.estimate.rows * ROW_COST, ..rows.estimate };
+    let mut node = Node::new("Kept Rows Scan", estimate);
     node.actual = actual;
     node
 }

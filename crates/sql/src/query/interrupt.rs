@@ -3,6 +3,7 @@
 //! yield between them.
 
 use super::apply::ApplyExec;
+use super::asked::{FreshCells, KeptRows};
 use super::fault::carried;
 use crate::error::SqlError;
 use datafusion::arrow::array::RecordBatch;
@@ -88,6 +89,7 @@ pub fn interruptible(plan: Arc<dyn ExecutionPlan>, stopped: &Stopped) -> Result<
     let join_filter = |filter: Option<&JoinFilter>| {
         filter.map(|f| JoinFilter::new(checked(f.expression()), f.column_indices().to_vec(), f.schema().clone()))
     };
+    let mut cells = FreshCells::default();
     let transformed = plan.transform_up(|node| {
         let replaced: Arc<dyn ExecutionPlan> = if let Some(filter) = node.downcast_ref::<FilterExec>() {
             let builder = FilterExecBuilder::from(filter);
@@ -101,6 +103,8 @@ pub fn interruptible(plan: Arc<dyn ExecutionPlan>, stopped: &Stopped) -> Result<
             Arc::new(join.builder().with_filter(join_filter(join.filter())).build()?)
         } else if let Some(apply) = node.downcast_ref::<ApplyExec>() {
             return Ok(Transformed::yes(Arc::new(apply.stopping(stopped)) as Arc<dyn ExecutionPlan>));
+        } else if let Some(kept) = node.downcast_ref::<KeptRows>() {
+            return Ok(Transformed::yes(Arc::new(kept.fresh(&mut cells)) as Arc<dyn ExecutionPlan>));
         } else if node.downcast_ref::<CrossJoinExec>().is_some() {
             node
         } else {

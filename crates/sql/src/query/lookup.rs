@@ -146,7 +146,7 @@ struct Counts {
     rows: AtomicU64,
 }
 
-fn scan_below(plan: &Arc<dyn ExecutionPlan>) -> Option<&SnapshotScan> {
+pub fn scan_below(plan: &Arc<dyn ExecutionPlan>) -> Option<&SnapshotScan> {
     match plan.downcast_ref::<CooperativeExec>() {
         Some(inner) => scan_below(inner.input()),
         None => plan.downcast_ref::<SnapshotScan>(),
@@ -155,7 +155,7 @@ fn scan_below(plan: &Arc<dyn ExecutionPlan>) -> Option<&SnapshotScan> {
 
 impl IndexLookupJoin {
     /// `None`: the join is none, or the table is better read as a whole.
-    fn of(join: &HashJoinExec) -> Option<IndexLookupJoin> {
+    pub fn of(join: &HashJoinExec) -> Option<IndexLookupJoin> {
         let is_known = matches!(
             join.join_type(),
             JoinType::Inner | JoinType::Left | JoinType::LeftSemi | JoinType::LeftAnti | JoinType::RightSemi

@@ -34,6 +34,8 @@
 //! | `run` | where and how a plan runs |
 //! | `template` | which plans are made once for many runs |
 //! | `lookup` | when a join looks its rows up |
+//! | `asked` | which groups of a subquery somebody asks for |
+//! | `lazy` | for which rows the right side of AND and OR is computed |
 //! | `exchange` | how its parts run on all cores |
 //! | `explain` | what EXPLAIN shows of a plan |
 //! | `interrupt` | how a query is stopped |
@@ -43,6 +45,7 @@
 //! still find their indexes by a run's values.
 
 mod apply;
+mod asked;
 mod called;
 mod cells;
 mod change;

@@ -1052,6 +1052,26 @@ impl<'a> Planner<'a> {
         };
         let leaves = Leaves {
             sources: leaves,
+    /// Whether a subquery stands in it that refers to the rows around it.
+    fn asks_subquery(&self, expr: &Expr) -> bool {
+        let state = self.state.borrow();
+        let asks = |leaf: &Leaf| {
+            let is_subquery = |e: &DfExpr| match e {
+                DfExpr::ScalarSubquery(query) => !query.outer_ref_columns.is_empty(),
+                _ => false,
+            };
+            leaf.expr.exists(|e| Ok(is_subquery(e))).expect("invariant: looking at an expression does not fail")
+        };
+        let mut found = false;
+        expr.walk(&mut |e| {
+            if let Expr::Cell { source: GIVEN, column } = e {
+                found |= state.given.get(usize::from(*column)).is_some_and(asks);
+            }
+            !found
+        });
+        found
+    }
+
             placeholders: &placeholders,
             parameters: self.parameters,
             env: self.env,
@@ -1059,11 +1079,18 @@ impl<'a> Planner<'a> {
             holes: self.holes.as_ref(),
         };
         // Outputs that do something do it for the rows that are left, in their order.
-        let acts_last = items.iter().any(|item| item.expr.is_volatile())
-            && !(order.is_empty() || order.iter().any(|by| by.expr.is_volatile()))
-            && !(distinct || !on.is_empty() || limits.with_ties);
+        let is_settled = !order.is_empty() && !(distinct || !on.is_empty() || limits.with_ties);
+        let in_order = |is: &dyn Fn(&Expr) -> bool| order.iter().any(|by| is(&by.expr));
+        let acts_last = is_settled
+            && items.iter().any(|item| item.expr.is_volatile())
+            && !in_order(&|expr: &Expr| expr.is_volatile());
+        // Subqueries are asked for the rows that a limit leaves, which have to be put in order again behind them.
+        let asks_last = is_settled
+            && limits.limit.is_some()
+            && items.iter().any(|item| self.asks_subquery(&item.expr))
+            && !in_order(&|expr: &Expr| self.asks_subquery(expr));
         let no_limits = Limits::default();
-        let (plan, order, limits) = match acts_last {
+        let (plan, order, limits) = match acts_last || asks_last {
             false => (plan, order, limits),
             true => {
                 let by = |by: &OrderItem| Ok(sort(leaves.convert(&by.expr, by.order.ty)?, by));

@@ -8,6 +8,7 @@
 //! 6. Nothing spills: what exceeds the query's limit, or what the database's memory limit leaves, is 53200.
 
 use super::apply::plans_within;
+use super::asked::AskedGroups;
 use super::constants::HideConstants;
 use super::estimate::snapshot_of;
 use super::exchange::spread;
@@ -216,6 +217,8 @@ fn state(parts: usize) -> SessionState {
     // Sides are chosen before, and how rows are spread after.
     let sides = rules.iter().position(|rule| rule.name() == "join_selection").map_or(rules.len(), |at| at + 1);
     rules.insert(sides, Arc::new(LookUp));
+    // Before joins of rows are looked at, as those of groups are made of them.
+    rules.insert(sides, Arc::new(AskedGroups));
     if let Some(settled) = rules.iter().position(|rule| rule.name() == "EnsureRequirements") {
         rules.insert(settled, Arc::new(KeepSorts));
     }

@@ -434,6 +434,7 @@ fn has_hole_beyond_scans(plan: &LogicalPlan) -> Result<bool> {
 const REUSABLE: &[&str] = &[
     "SnapshotScan",
     "IndexLookupJoin",
+    "KeptRows",
     "FilterExec",
     "ProjectionExec",
     "HashJoinExec",
