@@ -1348,8 +1348,19 @@ impl<'a> Planner<'a> {
             other => return refuse(format!("{op} {other}")),
         };
         // A parameter without a type takes that of the other side's column.
-        let types = |rel: &Rel| rel.columns.iter().map(|column| without_modifier(column.ty)).collect();
-        let (left, right) = match (has_open_output(left), has_open_output(right)) {
+        let types = |rel: &Rel| -> Vec<Type> { rel.columns.iter().map(|column| without_modifier(column.ty)).collect() };
+        let (open_left, open_right) = (open_outputs(left), open_outputs(right));
+        let (left, right) = match (open_left.contains(&true), open_right.contains(&true)) {
+            (true, true) => {
+                // Where both sides are open there is text.
+                let mut stored = types(&self.tried(binder, right)?);
+                for (ty, _) in stored.iter_mut().zip(open_right).filter(|(_, is_open)| *is_open) {
+                    *ty = Type::Text;
+                }
+                let left = self.set_operand_as(binder, left, stored)?;
+                let right = self.set_operand_as(binder, right, types(&left))?;
+                (left, right)
+            }
             (true, false) => {
                 let right = self.set_operand(binder, right)?;
                 let left = self.set_operand_as(binder, left, types(&right))?;
@@ -1420,6 +1431,14 @@ impl<'a> Planner<'a> {
     // ---- subqueries
 
     /// A query whose names may mean columns of the query around it.
+    /// An operand as it is by itself, which says nothing of parameters yet.
+    fn tried(&self, binder: &mut Binder<'_>, body: &SetExpr) -> Bind<Rel> {
+        let parameters = binder.parameters.clone();
+        let operand = self.set_operand(binder, body);
+        binder.parameters = parameters;
+        operand
+    }
+
     fn subquery(&self, binder: &mut Binder<'_>, query: &ast::Query, scope: &Scope) -> Bind<Rel> {
         let sources = self.state.borrow().blocks.last().cloned().unwrap_or_default();
         self.correlated(binder, scope, sources, |binder| self.query(binder, query))
@@ -2014,8 +2033,8 @@ fn untyped_items(projection: &[SelectItem], items: usize) -> Vec<bool> {
     items.collect()
 }
 
-/// Whether a parameter stands alone among the outputs of a SELECT.
-fn has_open_output(body: &SetExpr) -> bool {
+/// Which outputs of a SELECT are a parameter alone.
+fn open_outputs(body: &SetExpr) -> Vec<bool> {
     fn is_open(expr: &ast::Expr) -> bool {
         match expr {
             ast::Expr::Value(v) => matches!(v.value, ast::Value::Placeholder(_)),
@@ -2024,12 +2043,15 @@ fn has_open_output(body: &SetExpr) -> bool {
         }
     }
     match body {
-        SetExpr::Select(select) => select.projection.iter().any(|item| match item {
-            SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } => is_open(expr),
-            _ => false,
-        }),
-        SetExpr::Query(query) if query.with.is_none() => has_open_output(&query.body),
-        _ => false,
+        SetExpr::Select(select) => {
+            let of = |item: &SelectItem| match item {
+                SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } => is_open(expr),
+                _ => false,
+            };
+            select.projection.iter().map(of).collect()
+        }
+        SetExpr::Query(query) if query.with.is_none() => open_outputs(&query.body),
+        _ => Vec::new(),
     }
 }
 
