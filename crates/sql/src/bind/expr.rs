@@ -582,11 +582,17 @@ impl Binder<'_> {
         negated: bool,
         scope: &Scope,
     ) -> Bind<Bound> {
-        let value = self.bind(expr, scope)?;
-        let (low, high) = (self.bind(low, scope)?, self.bind(high, scope)?);
-        let low = self.compare(BinaryOp::Ge, value.clone(), low)?.expr;
-        let high = self.compare(BinaryOp::Le, value, high)?.expr;
-        let both = Expr::And(vec![low, high]);
+        let (low, high) = match (row_items(expr), row_items(low), row_items(high)) {
+            (Some(row), Some(low), Some(high)) => {
+                (self.rows(&row, BinaryOp::Ge, &low, scope)?, self.rows(&row, BinaryOp::Le, &high, scope)?)
+            }
+            _ => {
+                let value = self.bind(expr, scope)?;
+                let (low, high) = (self.bind(low, scope)?, self.bind(high, scope)?);
+                (self.compare(BinaryOp::Ge, value.clone(), low)?, self.compare(BinaryOp::Le, value, high)?)
+            }
+        };
+        let both = Expr::And(vec![low.expr, high.expr]);
         let expr = if negated { Expr::Not(Box::new(both)) } else { both };
         Ok(Bound::new(expr, Type::Bool))
     }
@@ -680,7 +686,18 @@ impl Binder<'_> {
             (Some(id), Some(whole)) => Expr::Let { id, value: Box::new(whole.expr), body: Box::new(case) },
             _ => case,
         };
+        self.refuse_sets(&case, "CASE")?;
         Ok(Bound::new(case, ty))
+    }
+
+    /// What is computed for some rows only gives no sets.
+    fn refuse_sets(&self, expr: &Expr, place: &str) -> Bind<()> {
+        if !self.beyond.is_some_and(|beyond| beyond.has_set(expr)) {
+            return Ok(());
+        }
+        let message = format!("set-returning functions are not allowed in {place}");
+        let hint = "You might be able to move the set-returning function into a LATERAL FROM item.";
+        Err(SqlError::new("0A000", message).with_hint(hint).into())
     }
 
     fn next_given(&mut self) -> u16 {
@@ -760,8 +777,9 @@ impl Binder<'_> {
             "coalesce" => {
                 let bound = self.bind_all(&args, scope)?;
                 let ty = self.common_of("COALESCE", &bound)?;
-                let list = self.coerce_all(bound, ty)?;
-                Ok(Bound::new(Expr::Coalesce(list), ty))
+                let all = Expr::Coalesce(self.coerce_all(bound, ty)?);
+                self.refuse_sets(&all, "COALESCE")?;
+                Ok(Bound::new(all, ty))
             }
             "greatest" | "least" => {
                 let bound = self.bind_all(&args, scope)?;

@@ -430,7 +430,11 @@ fn expected_rows(access: &Access, rank: &Rank) -> f64 {
 }
 
 /// Chooses the order of the loops and each one's path.
-pub fn plan_loops(from: &mut From, conditions: Vec<Expr>, order: &[(u16, WantedOrder)]) -> Loops {
+pub fn plan_loops(from: &mut From, mut conditions: Vec<Expr>, order: &[(u16, WantedOrder)]) -> Loops {
+    // As PostgreSQL has it, the cheaper are asked first: what may fail is spared rows that others reject.
+    if conditions.iter().any(Expr::may_fail) {
+        conditions.sort_by_key(Expr::operators);
+    }
     let (loose, conditions): (Vec<_>, Vec<_>) = conditions.into_iter().partition(|c| c.last_source().is_none());
     let count = from.scope.sources.len();
     // What has another value each time is asked of each row.

@@ -73,6 +73,8 @@ pub trait Beyond {
     fn outer_column(&self, names: &[String]) -> Bind<Option<expr::Bound>>;
     /// Whether it is a value of a subquery, or of a query around, that is computed (see `rows::Column`).
     fn is_computed(&self, expr: &crate::expr::Expr) -> bool;
+    /// Whether a set-returning function stands in it.
+    fn has_set(&self, expr: &crate::expr::Expr) -> bool;
 }
 
 /// The state of binding one statement.
@@ -113,10 +115,10 @@ pub struct Binder<'a> {
     pub statistics: Option<Arc<Statistics>>,
     /// They were asked.
     pub is_estimated: bool,
-    /// Subqueries, by their addresses, that were found to be more than their table.
-    pub(crate) not_flat: HashSet<usize>,
     /// Of tables that they do not know.
     pub unknown_tables: Vec<TableId>,
+    /// Subqueries, by their addresses, that were found to be more than their table.
+    pub(crate) not_flat: HashSet<usize>,
 }
 
 impl<'a> Binder<'a> {
@@ -142,9 +144,9 @@ impl<'a> Binder<'a> {
             locking: Vec::new(),
             statistics: None,
             is_estimated: false,
+            unknown_tables: Vec::new(),
             not_flat: HashSet::new(),
         }
-            unknown_tables: Vec::new(),
     }
 
     /// The parameters' types; one that nothing typed is text.

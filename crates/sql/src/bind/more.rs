@@ -490,8 +490,29 @@ impl Binder<'_> {
             ast::Expr::Nested(inner) => inner.as_ref(),
             other => other,
         };
+        if let (Some(row), ast::Expr::Array(array), BinaryOp::Eq | BinaryOp::Ne) = (row_items(left), right, op)
+            && let Some(rows) = array.elem.iter().map(row_items).collect::<Option<Vec<_>>>()
+        {
+            return self.row_among(&row, op, &rows, all, scope);
+        }
         let (left, array) = (self.bind(left, scope)?, self.bind(right, scope)?);
         self.quantified_over(left, op, array, all)
+    }
+
+    /// `(a, b) = ANY (ARRAY[ROW(c, d)])`. As values rows with nulls in the same places are equal.
+    fn row_among(
+        &mut self,
+        row: &[&ast::Expr],
+        op: BinaryOp,
+        rows: &[Vec<&ast::Expr>],
+        all: bool,
+        scope: &Scope,
+    ) -> Bind<Bound> {
+        let mut parts = Vec::with_capacity(rows.len());
+        for other in rows {
+            parts.push(self.rows_distinct(row, other, op == BinaryOp::Eq, scope)?.expr);
+        }
+        Ok(Bound::new(if all { Expr::And(parts) } else { Expr::Or(parts) }, Type::Bool))
     }
 
     /// `left op ANY (array)`, or ALL.

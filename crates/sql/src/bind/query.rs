@@ -2,7 +2,7 @@
 
 use super::expr::Bound;
 use super::from::{From, conjuncts, is_bare, plan_loops, refuse_rescans};
-use super::record::must_compare;
+use super::record::{by_fields, fields_of, must_compare};
 use super::scope::{Scope, ScopeColumn, fold};
 use super::{Bind, Binder, PLACEHOLDERS, Refusal, not_compiled};
 use crate::compiled::access::{Access, WantedOrder};
@@ -255,6 +255,9 @@ impl Binder<'_> {
         let mut items = self.items(projection, &scope)?;
         self.output_types = Vec::new();
         if distinct {
+            if items.iter().any(|item| fields_of(&item.expr).is_some()) {
+                return not_compiled("DISTINCT of rows");
+            }
             items.iter().try_for_each(|item| must_compare(item.ty, "equality"))?;
         }
         let is_having = having.is_some();
@@ -459,14 +462,18 @@ impl Binder<'_> {
                 )
                 .into());
             }
-            must_compare(ty, "ordering")?;
             let descending = options.asc == Some(false);
             let nulls_first = options.nulls_first.unwrap_or(descending);
-            order.push(OrderItem {
-                expr,
-                order: KeyOrder { ty, descending, nulls_first },
-                plain_nulls: nulls_first == descending,
-            });
+            // A row is never null: where its fields' nulls stand is not for the clause to say.
+            let nulls_first = if fields_of(&expr).is_some() { descending } else { nulls_first };
+            for (expr, ty) in by_fields(expr, ty) {
+                must_compare(ty, "ordering")?;
+                order.push(OrderItem {
+                    expr,
+                    order: KeyOrder { ty, descending, nulls_first },
+                    plain_nulls: nulls_first == descending,
+                });
+            }
         }
         Ok(order)
     }
@@ -533,18 +540,24 @@ impl Binder<'_> {
             return Ok(None);
         }
         let mut keys = Vec::with_capacity(list.len());
-        for ast in list {
-            if matches!(ast, ast::Expr::Tuple(_)) {
-                return not_compiled("a list of keys within GROUP BY");
+        // Parentheses hold a list of keys, ROW makes one.
+        fn within(ast: &ast::Expr) -> &[ast::Expr] {
+            match ast {
+                ast::Expr::Tuple(list) => list,
+                one => std::slice::from_ref(one),
             }
+        }
+        for ast in list.iter().flat_map(within) {
             let (expr, ty) = self.by_item(ast, items, "GROUP BY", false, scope)?;
             if expr.has_aggregate() {
                 return Err(SqlError::new("42803", "aggregate functions are not allowed in GROUP BY")
                     .at(span_position(self.sql, ast.span()))
                     .into());
             }
-            must_compare(ty, "equality")?;
-            keys.push((expr, ty));
+            for (expr, ty) in by_fields(expr, ty) {
+                must_compare(ty, "equality")?;
+                keys.push((expr, ty));
+            }
         }
         Ok(Some(keys))
     }

@@ -1,7 +1,7 @@
 //! What does a row mean where a value is asked for? `ROW(a, b)`, and the name of a source alone, which is its whole row.
 //!
-//! A row is a value that can be shown, counted, put into JSON and taken apart by field. It has no order and no equality here: two rows are
-//! compared field by field where both are written out (`more`).
+//! A row is a value that can be shown, counted, put into JSON and taken apart by field. As a value it has no order and no equality here: rows are
+//! compared, sorted and told apart field by field, where they are written out (`more`, [`by_fields`]).
 
 use super::expr::Bound;
 use super::more::row_items;
@@ -30,6 +30,21 @@ pub fn must_compare(ty: Type, operator: &str) -> Result<(), SqlError> {
         _ => return Ok(()),
     };
     Err(SqlError::new("42883", format!("could not identify an {operator} operator for type {name}")))
+}
+
+/// The fields of a row that is made here: it is sorted and told apart as they are. `None`: it is none, or was made elsewhere.
+pub fn fields_of(expr: &Expr) -> Option<Vec<(Expr, Type)>> {
+    let Expr::Call { function, args } = expr else { return None };
+    let pairs = args.chunks_exact(2).zip(function.arguments.chunks_exact(2));
+    function.makes_row().then(|| pairs.map(|(pair, types)| (pair[1].clone(), types[1])).collect())
+}
+
+/// What sorting or grouping by an expression goes by: itself, or a row's fields.
+pub fn by_fields(expr: Expr, ty: Type) -> Vec<(Expr, Type)> {
+    match fields_of(&expr) {
+        Some(fields) => fields.into_iter().flat_map(|(expr, ty)| by_fields(expr, ty)).collect(),
+        None => vec![(expr, ty)],
+    }
 }
 
 impl Binder<'_> {

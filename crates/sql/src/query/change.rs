@@ -188,7 +188,7 @@ impl Planner<'_> {
         let ty = |column: u16| table.def.columns[usize::from(column)].ty;
         let sources = from.sources.clone();
         let (columns, rules, values) = self.within(&sources, || {
-            let sets = binder.sets((&table, 0), assignments, &from.scope)?;
+            let sets = self.without_sets("UPDATE", || binder.sets((&table, 0), assignments, &from.scope))?;
             let columns: Vec<u16> = sets.iter().map(|(column, _)| *column).collect();
             let rules = binder.rules(&table, Event::Update, &columns)?;
             let computed = rules.iter().flat_map(|rules| &rules.computed);

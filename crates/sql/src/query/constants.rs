@@ -86,6 +86,11 @@ impl PhysicalExpr for Hidden {
     }
 }
 
+/// What is computed, whether anybody may know that it is constant or not.
+pub fn shown(expr: &Arc<dyn PhysicalExpr>) -> &Arc<dyn PhysicalExpr> {
+    expr.downcast_ref::<Hidden>().map_or(expr, |hidden| &hidden.expr)
+}
+
 /// The first rule of physical planning: filters, projections and the sides of outer joins keep to themselves what is constant.
 #[derive(Debug)]
 pub struct HideConstants;

@@ -4,7 +4,7 @@
 //! | expression | as |
 //! |---|---|
 //! | column, literal, parameter | itself; a parameter as the literal it is bound to |
-//! | AND, OR, NOT, IS NULL, IS TRUE | native |
+//! | AND, OR, NOT, IS NULL, IS TRUE | native; an AND or OR with parts that may fail, other than a filter's own, is [`Computed`] |
 //! | comparison, IN, IS DISTINCT FROM | native on one common type, by [`Key`] where equality is not that of the bytes |
 //! | decimal or date compared with a constant of another type | native, with the constant as one of the first type ([`narrowed`]) |
 //! | sums, differences and products of decimals | [`Fixed`], a column at a time |
@@ -24,6 +24,7 @@ use crate::value::numeric::POWERS;
 use crate::value::operator::{BinaryOp, BinaryOperator};
 use crate::value::pgtype::NUMERIC;
 use datafusion::common::ScalarValue;
+use datafusion::common::tree_node::TreeNode;
 use datafusion::logical_expr::expr::{Cast, InList, ScalarFunction};
 use datafusion::logical_expr::{BinaryExpr, Expr as DfExpr, Operator, ScalarUDF, ScalarUDFImpl};
 use freshet_engine::schema::{Type, Value};
@@ -116,6 +117,7 @@ impl Leaves<'_> {
                 let leaf = self.known_leaf(*source, *column)?;
                 Ok(widened(leaf, ty))
             }
+            Expr::And(list) | Expr::Or(list) if self.chooses(list) => self.computed(expr, ty),
             Expr::And(list) => self.junction(list, Operator::And, true),
             Expr::Or(list) => self.junction(list, Operator::Or, false),
             Expr::Not(inner) => Ok(DfExpr::Not(Box::new(self.condition(inner)?))),
@@ -165,6 +167,36 @@ impl Leaves<'_> {
 
     pub fn condition(&self, expr: &Expr) -> Result<DfExpr, SqlError> {
         self.convert(expr, Type::Bool)
+    }
+
+    /// A condition whose parts are asked one after the other wherever the optimizer moves them (`lazy`).
+    pub fn filter(&self, expr: &Expr) -> Result<DfExpr, SqlError> {
+        match expr {
+            Expr::And(list) => self.junction(list, Operator::And, true),
+            other => self.condition(other),
+        }
+    }
+
+    /// Whether the evaluator has to choose which of the parts of an AND or OR are computed, as some may fail. Subqueries it cannot compute.
+    fn chooses(&self, list: &[Expr]) -> bool {
+        let may_fail = list.iter().skip(1).any(Expr::may_fail) && !list.iter().any(Expr::is_volatile);
+        let asks = |source, column| {
+            let is_subquery = |e: &DfExpr| {
+                matches!(
+                    e,
+                    DfExpr::ScalarSubquery(_) | DfExpr::Exists(_) | DfExpr::InSubquery(_) | DfExpr::SetComparison(_)
+                )
+            };
+            self.leaf(source, column).is_some_and(|leaf| leaf.expr.exists(|e| Ok(is_subquery(e))).unwrap_or(true))
+        };
+        let mut has_subquery = false;
+        list.iter().for_each(|part| {
+            part.walk(&mut |e| {
+                has_subquery |= matches!(e, Expr::Cell { source, column } if asks(*source, *column));
+                !has_subquery
+            });
+        });
+        may_fail && !has_subquery
     }
 
     fn junction(&self, list: &[Expr], op: Operator, empty: bool) -> Result<DfExpr, SqlError> {

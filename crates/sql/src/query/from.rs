@@ -34,10 +34,15 @@ use sqlparser::ast::{
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-/// A source that is joined by a condition with a query in it, as the rows of it that meet the condition: found for each row before it, as
-/// the query is.
-fn asking_join(relation: &TableFactor, constraint: &JoinConstraint) -> Bind<Option<TableFactor>> {
-    let JoinConstraint::On(condition) = constraint else { return Ok(None) };
+/// A left join of a source by a condition with a query in it, as one with the rows of the source that meet the condition: found for each row before
+/// it, as the query is.
+fn asking_join(join: &Join) -> Bind<Option<Join>> {
+    let Join { relation, global, join_operator } = join;
+    let (JoinOperator::Left(JoinConstraint::On(condition)) | JoinOperator::LeftOuter(JoinConstraint::On(condition))) =
+        join_operator
+    else {
+        return Ok(None);
+    };
     let name = match relation {
         TableFactor::Table { alias: Some(alias), args: None, .. } => Some(&alias.name),
         TableFactor::Table { name, alias: None, args: None, .. } => name.0.last().and_then(|part| part.as_ident()),
@@ -48,7 +53,9 @@ fn asking_join(relation: &TableFactor, constraint: &JoinConstraint) -> Bind<Opti
     let text = format!("SELECT * FROM {relation} WHERE {condition}");
     let Some(subquery) = crate::parse::parse(&text)?.query() else { return Ok(None) };
     let alias = TableAlias { explicit: true, name: name.clone(), columns: Vec::new(), at: None };
-    Ok(Some(TableFactor::Derived { lateral: true, subquery, alias: Some(alias), sample: None }))
+    let relation = TableFactor::Derived { lateral: true, subquery, alias: Some(alias), sample: None };
+    let always = JoinConstraint::On(ast::Expr::value(ast::Value::Boolean(true)));
+    Ok(Some(Join { relation, global: *global, join_operator: JoinOperator::LeftOuter(always) }))
 }
 
 fn is_true(condition: &Expr) -> bool {
@@ -431,6 +438,25 @@ impl Planner<'_> {
     // ---- joins
 
     fn join(&self, binder: &mut Binder<'_>, item: &mut FromRel, join: &Join, first: usize) -> Bind<()> {
+        let before = item.clone();
+        self.asks_pairs.set(false);
+        let joined = self.join_sides(binder, item, join, first);
+        if !self.asks_pairs.take() {
+            return joined;
+        }
+        // In the other way of planning, what is joined is found for each row before it.
+        self.is_correlated.set(true);
+        self.is_deep.set(true);
+        match asking_join(join)? {
+            Some(asking) if self.per_row => {
+                *item = before;
+                self.join_sides(binder, item, &asking, first)
+            }
+            _ => joined,
+        }
+    }
+
+    fn join_sides(&self, binder: &mut Binder<'_>, item: &mut FromRel, join: &Join, first: usize) -> Bind<()> {
         let Join { relation, global, join_operator } = join;
         if *global {
             return refuse("a GLOBAL join");
@@ -441,12 +467,6 @@ impl Planner<'_> {
             JoinOperator::Right(c) | JoinOperator::RightOuter(c) => (c, JoinType::Right),
             JoinOperator::FullOuter(c) => (c, JoinType::Full),
             _ => return refuse(format!("the join {join}")),
-        };
-        let asking = if self.per_row && kind == JoinType::Left { asking_join(relation, constraint)? } else { None };
-        let always = JoinConstraint::On(ast::Expr::value(ast::Value::Boolean(true)));
-        let (relation, constraint) = match &asking {
-            Some(relation) => (relation, &always),
-            None => (relation, constraint),
         };
         let nulls = if kind == JoinType::Left { NullHandling::PreserveAndExpandEmpty } else { NullHandling::Drop };
         let mut entry = self.factor(binder, relation, item, nulls)?;
@@ -465,9 +485,10 @@ impl Planner<'_> {
         let condition = match constraint {
             JoinConstraint::On(on) => {
                 let sources = item.sources.clone();
-                let inner = kind == JoinType::Inner;
+                let is_outer = kind != JoinType::Inner;
+                let ways = (is_outer, !(is_outer && lateral));
                 let (condition, of_each_row) =
-                    self.join_condition(&sources, inner, || binder.condition(on, "JOIN/ON", &scope))?;
+                    self.join_condition(&sources, ways, || binder.condition(on, "JOIN/ON", &scope))?;
                 asked = of_each_row;
                 Some(condition)
             }
@@ -523,6 +544,11 @@ impl Planner<'_> {
                 Some(_) => refuse("a LEFT JOIN of a function of its columns on a condition"),
             };
         }
+        if kind != JoinType::Inner {
+            for pending in std::mem::take(&mut asked) {
+                self.ask_side(&mut item.plan, &mut entry.plan, pending)?;
+            }
+        }
         let left = LogicalPlanBuilder::from(item.plan.clone());
         if let Some(condition) = condition.as_ref().filter(|_| !asked.is_empty()) {
             // A subquery in an inner join's condition is asked of the joined rows.
@@ -554,6 +580,20 @@ impl Planner<'_> {
             extended(&mut left[first..]);
         }
         self.coalesce_merged(item, added)
+    }
+
+    /// What a condition asks of each row, computed for the rows of the side that it is about before they are joined.
+    fn ask_side(&self, left: &mut LogicalPlan, right: &mut LogicalPlan, pending: Pending) -> Bind<()> {
+        let side = match (pending.is_of(left.schema()), pending.is_of(right.schema())) {
+            (true, _) => left,
+            (_, true) => right,
+            (false, false) => {
+                self.asks_pairs.set(true);
+                return refuse("a subquery about both sides in the condition of an outer join");
+            }
+        };
+        *side = self.apply_one(side.clone(), pending)?;
+        Ok(())
     }
 
     /// A FULL JOIN's merged columns: what either side has.

@@ -31,7 +31,7 @@ use super::window::Window;
 use super::with::Part;
 use crate::bind::expr::{Bound, table_oid};
 use crate::bind::query::{Folds, Item, OrderItem, add_dependents, order_items, over_groups};
-use crate::bind::record::must_compare;
+use crate::bind::record::{by_fields, fields_of, must_compare};
 use crate::bind::scope::{Found, Scope, ScopeColumn, ScopeSource};
 use crate::bind::{Beyond, Bind, Binder, PLACEHOLDERS, Refusal};
 use crate::compiled::aggregate::{Aggregate, AggregateFunction, Gathers};
@@ -45,7 +45,7 @@ use crate::value::cast::{CastContext, common_type, is_float, without_modifier};
 use crate::value::operator::{BinaryOp, BinaryOperator};
 use datafusion::catalog::default_table_source::provider_as_source;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
-use datafusion::common::{Column as DfColumn, DataFusionError, ScalarValue, Spans, TableReference};
+use datafusion::common::{Column as DfColumn, DFSchema, DataFusionError, ScalarValue, Spans, TableReference};
 use datafusion::functions_aggregate::bool_and_or::{bool_and_udaf, bool_or_udaf};
 use datafusion::functions_aggregate::count::count_udaf;
 use datafusion::functions_aggregate::first_last::first_value_udaf;
@@ -153,6 +153,8 @@ pub(super) struct State {
     pub windows: Option<Vec<Window>>,
     /// Where set-returning functions are allowed, those met so far.
     pub sets: Option<Vec<SetCall>>,
+    /// Where they are not: the clause.
+    pub setless: Option<&'static str>,
     pub named_windows: Vec<(String, ast::WindowSpec)>,
     pub ctes: Vec<(String, Rel)>,
     /// Of the SELECT that is being planned, if it locks rows; of the next one, and of the last.
@@ -164,6 +166,8 @@ pub(super) struct State {
     names: HashSet<String>,
     /// In WHERE or HAVING, where DataFusion takes EXISTS as it is.
     in_filter: bool,
+    /// In the condition of an outer join, where it takes no subquery.
+    in_outer_join: bool,
     /// Where in memory the parts of a condition are that must all hold: there DataFusion takes IN as it is. Elsewhere its join says false
     /// where IN says nothing.
     conjuncts: Vec<usize>,
@@ -189,6 +193,13 @@ impl Pending {
 
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Whether it is computed from these columns alone.
+    pub fn is_of(&self, schema: &DFSchema) -> bool {
+        let slots = self.per_row.slots.iter().map(|leaf| &leaf.expr);
+        let mut values = slots.chain(self.lefts.iter().map(|(expr, _)| expr));
+        values.all(|value| value.column_refs().into_iter().all(|column| schema.has_column(column)))
     }
 
     /// A row without inner rows stays, once.
@@ -243,6 +254,8 @@ pub struct Planner<'a> {
     pub(super) is_outermost: Cell<bool>,
     /// One refers to more than the query right around it.
     pub is_deep: Cell<bool>,
+    /// An outer join's condition asks a subquery about rows of both sides together.
+    pub(super) asks_pairs: Cell<bool>,
     /// The changes within WITH.
     pub(super) parts: RefCell<Vec<Part>>,
     pub(super) state: RefCell<State>,
@@ -270,6 +283,7 @@ impl<'a> Planner<'a> {
             is_correlated,
             is_outermost: Cell::new(false),
             is_deep,
+            asks_pairs: Cell::new(false),
             parts: RefCell::default(),
             state: RefCell::default(),
         }
@@ -369,22 +383,24 @@ impl<'a> Planner<'a> {
 
     // ---- subqueries that run for each row
 
-    /// Binds a join's condition; gives with it what it asks of each row, which only an inner join has an answer to. FROM is no part of
-    /// the block around it, which may wait for values of its own.
+    /// Binds a join's condition; gives with it what it asks of each row, if there may be something. FROM is no part of the block around it,
+    /// which may wait for values of its own.
     pub(super) fn join_condition<T>(
         &self,
         sources: &[Vec<Leaf>],
-        inner: bool,
+        (is_outer, may_ask): (bool, bool),
         bind: impl FnOnce() -> Bind<T>,
     ) -> Bind<(T, Vec<Pending>)> {
         let mut asked = Vec::new();
+        let around = std::mem::replace(&mut self.state.borrow_mut().in_outer_join, is_outer);
         let bound = self.within(sources, || {
-            let bound = bind();
-            if inner {
+            let bound = self.without_sets("JOIN conditions", bind);
+            if may_ask {
                 asked = self.take_pending();
             }
             bound
         });
+        self.state.borrow_mut().in_outer_join = around;
         Ok((bound?, asked))
     }
 
@@ -478,6 +494,18 @@ impl<'a> Planner<'a> {
         Ok(given)
     }
 
+    /// Binds what may have no set-returning functions.
+    pub fn without_sets<T>(&self, clause: &'static str, bind: impl FnOnce() -> Bind<T>) -> Bind<T> {
+        let (sets, around) = {
+            let mut state = self.state.borrow_mut();
+            (state.sets.take(), state.setless.replace(clause))
+        };
+        let bound = bind();
+        let mut state = self.state.borrow_mut();
+        (state.sets, state.setless) = (sets, around);
+        bound
+    }
+
     /// Binds a condition of WHERE or HAVING.
     pub fn in_filter<T>(&self, condition: Option<&ast::Expr>, bind: impl FnOnce() -> Bind<T>) -> Bind<T> {
         let mut conjuncts = Vec::new();
@@ -486,7 +514,7 @@ impl<'a> Planner<'a> {
             let mut state = self.state.borrow_mut();
             (std::mem::replace(&mut state.in_filter, true), std::mem::replace(&mut state.conjuncts, conjuncts))
         };
-        let bound = bind();
+        let bound = self.without_sets(if condition.is_some() { "WHERE" } else { "HAVING" }, bind);
         let mut state = self.state.borrow_mut();
         (state.in_filter, state.conjuncts) = (before, others);
         bound
@@ -584,12 +612,14 @@ impl<'a> Planner<'a> {
         let aggregates = binder.aggregates.take();
         let stored = std::mem::take(&mut binder.output_types);
         let in_aggregate = std::mem::take(&mut binder.in_aggregate);
-        let (windows, named_windows, sets, in_filter, conjuncts) = {
+        let (windows, named_windows, sets, setless, in_outer_join, in_filter, conjuncts) = {
             let mut state = self.state.borrow_mut();
             (
                 state.windows.take(),
                 std::mem::take(&mut state.named_windows),
                 state.sets.take(),
+                state.setless.take(),
+                std::mem::take(&mut state.in_outer_join),
                 std::mem::take(&mut state.in_filter),
                 std::mem::take(&mut state.conjuncts),
             )
@@ -608,8 +638,9 @@ impl<'a> Planner<'a> {
         state.ctes.truncate(ctes);
         state.windows = windows;
         state.named_windows = named_windows;
-        state.sets = sets;
+        (state.sets, state.setless) = (sets, setless);
         (state.in_filter, state.conjuncts) = (in_filter, conjuncts);
+        state.in_outer_join = in_outer_join;
         state.done_locking = std::mem::replace(&mut state.locking, around);
         binder.locking = outside;
         binder.aggregates = aggregates;
@@ -649,7 +680,8 @@ impl<'a> Planner<'a> {
             return Err(SqlError::new("42601", "WITH TIES cannot be specified without ORDER BY clause").into());
         }
         let fetch = fetch.clone().map(|fetch| ast::Fetch { with_ties: false, ..fetch });
-        let (limit, offset) = binder.limits(limit_clause.as_ref(), fetch.as_ref()).map_err(as_unsupported)?;
+        let limits = || binder.limits(limit_clause.as_ref(), fetch.as_ref());
+        let (limit, offset) = self.without_sets("LIMIT", limits).map_err(as_unsupported)?;
         let mut limits = Limits {
             limit: self.count(limit.as_ref(), "LIMIT")?,
             offset: self.count(offset.as_ref(), "OFFSET")?,
@@ -750,7 +782,7 @@ impl<'a> Planner<'a> {
 
     fn values(&self, binder: &mut Binder<'_>, values: &ast::Values) -> Bind<Rel> {
         self.within(&[], || {
-            let (rows, types) = binder.value_rows(values)?;
+            let (rows, types) = self.without_sets("VALUES", || binder.value_rows(values))?;
             self.rows(rows, &types)
         })
     }
@@ -841,7 +873,7 @@ impl<'a> Planner<'a> {
         sources: &[Vec<Leaf>],
         pending: Vec<Pending>,
     ) -> Bind<LogicalPlan> {
-        let mut predicate = self.with_leaves(sources, |leaves| leaves.condition(condition))?;
+        let mut predicate = self.with_leaves(sources, |leaves| leaves.filter(condition))?;
         if !pending.is_empty() {
             // What needs nothing computed for each row is asked before.
             let names: Vec<&String> = pending.iter().map(|p| &p.name).collect();
@@ -1020,6 +1052,26 @@ impl<'a> Planner<'a> {
         self.finish_select(plan, &leaves, selected, limits)
     }
 
+    /// Whether a subquery stands in it that refers to the rows around it.
+    fn asks_subquery(&self, expr: &Expr) -> bool {
+        let state = self.state.borrow();
+        let asks = |leaf: &Leaf| {
+            let is_subquery = |e: &DfExpr| match e {
+                DfExpr::ScalarSubquery(query) => !query.outer_ref_columns.is_empty(),
+                _ => false,
+            };
+            leaf.expr.exists(|e| Ok(is_subquery(e))).expect("invariant: looking at an expression does not fail")
+        };
+        let mut found = false;
+        expr.walk(&mut |e| {
+            if let Expr::Cell { source: GIVEN, column } = e {
+                found |= state.given.get(usize::from(*column)).is_some_and(asks);
+            }
+            !found
+        });
+        found
+    }
+
     /// DISTINCT ON's expressions.
     fn distinct_on(
         &self,
@@ -1042,6 +1094,13 @@ impl<'a> Planner<'a> {
     }
 
     fn finish_select(&self, plan: LogicalPlan, leaves: &[Vec<Leaf>], selected: Selected, limits: &Limits) -> Bind<Rel> {
+        let selected = match selected.distinct && selected.items.iter().any(|item| fields_of(&item.expr).is_some()) {
+            true => {
+                let (items, selected) = selected.by_fields();
+                return self.rows_again(self.finish_select(plan, leaves, selected, limits)?, items);
+            }
+            false => selected,
+        };
         let Selected { items, untyped, origins, order, on, distinct, at_most_one, window_leaves, set_leaves } =
             selected;
         let placeholders = |source: u16, column: u16| match source {
@@ -1052,26 +1111,6 @@ impl<'a> Planner<'a> {
         };
         let leaves = Leaves {
             sources: leaves,
-    /// Whether a subquery stands in it that refers to the rows around it.
-    fn asks_subquery(&self, expr: &Expr) -> bool {
-        let state = self.state.borrow();
-        let asks = |leaf: &Leaf| {
-            let is_subquery = |e: &DfExpr| match e {
-                DfExpr::ScalarSubquery(query) => !query.outer_ref_columns.is_empty(),
-                _ => false,
-            };
-            leaf.expr.exists(|e| Ok(is_subquery(e))).expect("invariant: looking at an expression does not fail")
-        };
-        let mut found = false;
-        expr.walk(&mut |e| {
-            if let Expr::Cell { source: GIVEN, column } = e {
-                found |= state.given.get(usize::from(*column)).is_some_and(asks);
-            }
-            !found
-        });
-        found
-    }
-
             placeholders: &placeholders,
             parameters: self.parameters,
             env: self.env,
@@ -1096,7 +1135,8 @@ impl<'a> Planner<'a> {
                 let by = |by: &OrderItem| Ok(sort(leaves.convert(&by.expr, by.order.ty)?, by));
                 let sorts = order.iter().map(by).collect::<Result<Vec<_>, SqlError>>()?;
                 let sorted = df(df(LogicalPlanBuilder::from(plan).sort(sorts))?.build())?;
-                (limits.limited(sorted)?, Vec::new(), &no_limits)
+                let order = if acts_last { Vec::new() } else { order };
+                (limits.limited(sorted)?, order, &no_limits)
             }
         };
         let mut outputs = Vec::with_capacity(items.len());
@@ -1143,6 +1183,21 @@ impl<'a> Planner<'a> {
             rel = self.project(rel.plan, outputs, rel.at_most_one)?;
         }
         Ok(rel)
+    }
+
+    /// Rows that were told apart by their fields, as the outputs that they are.
+    fn rows_again(&self, rel: Rel, items: Vec<Item>) -> Bind<Rel> {
+        let sources = vec![rel.columns.iter().map(|c| Leaf::new(DfExpr::Column(c.column.clone()), c.ty)).collect()];
+        let mut next = 0;
+        let mut outputs = Vec::with_capacity(items.len());
+        for item in items {
+            let given = rel.columns.get(usize::from(next)).cloned();
+            let made = over_cells(item.expr, &mut next);
+            let expr = self.with_leaves(&sources, |leaves| leaves.convert(&made, item.ty))?;
+            let of_row = Output { is_computed: item.is_computed, ..output(item.name, item.ty) };
+            outputs.push((expr, given.filter(|_| matches!(made, Expr::Cell { .. })).unwrap_or(of_row)));
+        }
+        self.project(rel.plan, outputs, rel.at_most_one)
     }
 
     fn group_keys(
@@ -1376,6 +1431,14 @@ impl<'a> Planner<'a> {
         self.combine(op, all, left, right)
     }
 
+    /// An operand as it is by itself, which says nothing of parameters yet.
+    fn tried(&self, binder: &mut Binder<'_>, body: &SetExpr) -> Bind<Rel> {
+        let parameters = binder.parameters.clone();
+        let operand = self.set_operand(binder, body);
+        binder.parameters = parameters;
+        operand
+    }
+
     fn set_operand_as(&self, binder: &mut Binder<'_>, body: &SetExpr, stored: Vec<Type>) -> Bind<Rel> {
         let around = std::mem::replace(&mut binder.output_types, stored);
         let operand = self.set_operand(binder, body);
@@ -1431,14 +1494,6 @@ impl<'a> Planner<'a> {
     // ---- subqueries
 
     /// A query whose names may mean columns of the query around it.
-    /// An operand as it is by itself, which says nothing of parameters yet.
-    fn tried(&self, binder: &mut Binder<'_>, body: &SetExpr) -> Bind<Rel> {
-        let parameters = binder.parameters.clone();
-        let operand = self.set_operand(binder, body);
-        binder.parameters = parameters;
-        operand
-    }
-
     fn subquery(&self, binder: &mut Binder<'_>, query: &ast::Query, scope: &Scope) -> Bind<Rel> {
         let sources = self.state.borrow().blocks.last().cloned().unwrap_or_default();
         self.correlated(binder, scope, sources, |binder| self.query(binder, query))
@@ -1578,8 +1633,9 @@ impl<'a> Planner<'a> {
     }
 
     fn scalar_subquery(&self, binder: &mut Binder<'_>, query: &ast::Query, scope: &Scope) -> Bind<Bound> {
-        if self.per_row {
-            let (rel, per_row) = self.maybe_per_row(binder, query, scope, false)?;
+        let always = self.state.borrow().in_outer_join;
+        if self.per_row || always {
+            let (rel, per_row) = self.maybe_per_row(binder, query, scope, always)?;
             let &Output { ty, is_computed, .. } = only_column(&rel)?;
             let value = match per_row {
                 Some(per_row) => self.ask(binder, per_row, Vec::new(), rel.plan, apply::Kind::Scalar, ty)?,
@@ -1612,8 +1668,8 @@ impl<'a> Planner<'a> {
 
     fn exists(&self, binder: &mut Binder<'_>, query: &ast::Query, negated: bool, scope: &Scope) -> Bind<Bound> {
         let in_filter = self.state.borrow().in_filter;
-        // No join gives what an aggregate folds.
-        let always = binder.in_aggregate;
+        // No join gives what an aggregate folds, or decides which rows an outer join extends.
+        let always = binder.in_aggregate || self.state.borrow().in_outer_join;
         let (rel, per_row) = self.maybe_per_row(binder, query, scope, always)?;
         if let Some(per_row) = per_row {
             return self.ask(binder, per_row, Vec::new(), rel.plan, apply::Kind::Exists { negated }, Type::Bool);
@@ -1807,6 +1863,10 @@ impl Beyond for Planner<'_> {
         matches!(expr, Expr::Cell { source: GIVEN, column } if self.state.borrow().computed.contains(column))
     }
 
+    fn has_set(&self, expr: &Expr) -> bool {
+        expr.mentions(|source| source == SETS)
+    }
+
     fn outer_column(&self, names: &[String]) -> Bind<Option<Bound>> {
         let mut is_computed = false;
         let found = {
@@ -1915,6 +1975,39 @@ struct Selected {
     at_most_one: bool,
     window_leaves: Vec<Leaf>,
     set_leaves: Vec<Vec<Leaf>>,
+}
+
+impl Selected {
+    /// The same with the fields of rows in their places; and the outputs as they were.
+    fn by_fields(self) -> (Vec<Item>, Selected) {
+        let (mut items, mut untyped, mut origins) = (Vec::new(), Vec::new(), Vec::new());
+        for ((item, is_untyped), origin) in self.items.iter().zip(self.untyped).zip(self.origins) {
+            let fields = by_fields(item.expr.clone(), item.ty);
+            let is_row = fields_of(&item.expr).is_some();
+            for (expr, ty) in fields {
+                items.push(Item { expr, ty, name: item.name.clone(), is_computed: is_row || item.is_computed });
+                untyped.push(is_untyped && !is_row);
+                origins.push(origin.filter(|_| !is_row));
+            }
+        }
+        (self.items, Selected { items, untyped, origins, ..self })
+    }
+}
+
+/// An output over the columns that its fields, or itself, have become.
+fn over_cells(expr: Expr, next: &mut u16) -> Expr {
+    let Some(fields) = fields_of(&expr) else {
+        *next += 1;
+        return Expr::Cell { source: 0, column: *next - 1 };
+    };
+    let mut fields = fields.into_iter().map(|(field, _)| over_cells(field, next)).collect::<Vec<_>>().into_iter();
+    match expr {
+        Expr::Call { function, args } => {
+            let of = |(at, arg): (usize, Expr)| if at % 2 == 0 { Some(arg) } else { fields.next() };
+            Expr::Call { function, args: args.into_iter().enumerate().filter_map(of).collect() }
+        }
+        other => other,
+    }
 }
 
 /// LIMIT and OFFSET.
@@ -2143,6 +2236,26 @@ fn fold_of_column(expr: &DfExpr) -> Option<usize> {
     }
 }
 
+/// An aggregate whose argument may fail, so that it is computed only for the rows that its FILTER leaves: DataFusion asks that afterwards.
+fn guarded_fold(aggregate: &Aggregate) -> Option<Aggregate> {
+    let filter = aggregate.filter.as_ref()?;
+    let guarded = |arg: &Expr| Expr::Case { branches: vec![(filter.clone(), arg.clone())], otherwise: None };
+    let mut guarding = aggregate.clone();
+    let mut is_guarded = false;
+    let mut guard = |arg: &mut Expr| {
+        if arg.may_fail() && !arg.is_volatile() {
+            *arg = guarded(arg);
+            is_guarded = true;
+        }
+    };
+    guarding.arg.iter_mut().for_each(|(arg, _)| guard(arg));
+    if let Some(gathers) = &mut guarding.gathered {
+        gathers.args.iter_mut().for_each(&mut guard);
+        gathers.order.iter_mut().for_each(|(expr, _)| guard(expr));
+    }
+    is_guarded.then_some(guarding)
+}
+
 fn fold_of(aggregate: &Aggregate, leaves: &Leaves<'_>) -> Result<(DfExpr, Type), SqlError> {
     let (function, args, ty) = match fixed_sum(aggregate, leaves) {
         Some(fixed) => fixed,
@@ -2239,24 +2352,3 @@ fn beside_outer(part: &mut DfExpr) -> Option<&mut DfExpr> {
     };
     (!matches!(inner.as_ref(), DfExpr::Column(_)) && inner.any_column_refs()).then_some(inner.as_mut())
 }
-
-/// An aggregate whose argument may fail, so that it is computed only for the rows that its FILTER leaves: DataFusion asks that afterwards.
-fn guarded_fold(aggregate: &Aggregate) -> Option<Aggregate> {
-    let filter = aggregate.filter.as_ref()?;
-    let guarded = |arg: &Expr| Expr::Case { branches: vec![(filter.clone(), arg.clone())], otherwise: None };
-    let mut guarding = aggregate.clone();
-    let mut is_guarded = false;
-    let mut guard = |arg: &mut Expr| {
-        if arg.may_fail() && !arg.is_volatile() {
-            *arg = guarded(arg);
-            is_guarded = true;
-        }
-    };
-    guarding.arg.iter_mut().for_each(|(arg, _)| guard(arg));
-    if let Some(gathers) = &mut guarding.gathered {
-        gathers.args.iter_mut().for_each(&mut guard);
-        gathers.order.iter_mut().for_each(|(expr, _)| guard(expr));
-    }
-    is_guarded.then_some(guarding)
-}
-

@@ -16,8 +16,8 @@ use super::fault::sql_error;
 use super::fold::Fold;
 use super::gather::Gather;
 use super::interrupt::{Stopped, interruptible};
-use super::lookup::LookUp;
 use super::lazy::LazySides;
+use super::lookup::LookUp;
 use super::order;
 use super::rules::mended;
 use super::sorted::{KeepActs, KeepSorts};
@@ -225,10 +225,10 @@ fn state(parts: usize) -> SessionState {
     for rule in rules.iter_mut().filter(|rule| rule.name() == "ProjectionPushdown") {
         *rule = Arc::new(KeepActs(Arc::clone(rule)));
     }
+    rules.push(Arc::new(LazySides));
     let logical = mended(state.optimizers());
     SessionStateBuilder::new_from_existing(state)
         .with_optimizer_rules(logical)
-    rules.push(Arc::new(LazySides));
         .with_physical_optimizer_rules(rules)
         .build()
 }

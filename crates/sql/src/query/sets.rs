@@ -7,7 +7,7 @@
 //! | FROM f(constants) | one row | none |
 //! | FROM t, f(t.x); JOIN f(t.x) ON ... | the rows of t: functions in FROM are always lateral | none |
 //! | LEFT JOIN f(t.x) ON true | the same | one with nulls |
-//! | SELECT f(t.x), ... | the rows after WHERE, GROUP BY and window functions; several calls advance together, the shorter with nulls | none |
+//! | SELECT f(t.x), ... | the rows after WHERE, GROUP BY and window functions; several calls advance together, the shorter with nulls, and calls of their rows follow | none |
 //! | GROUP BY f(t.x), by name or number too | the rows after WHERE | none |
 //!
 //! `generate_series` of constant whole numbers in FROM is not here but in `series`: it streams.
@@ -173,7 +173,10 @@ impl Planner<'_> {
             return Ok(None);
         };
         if self.state.borrow().sets.is_none() {
-            let message = format!("set-returning functions are not allowed here: {name}");
+            let message = match self.state.borrow().setless {
+                Some(clause) => format!("set-returning functions are not allowed in {clause}"),
+                None => format!("set-returning functions are not allowed here: {name}"),
+            };
             return Err(SqlError::new("0A000", message).into());
         }
         if function.over.is_some() || function.filter.is_some() || !list.clauses.is_empty() {
@@ -313,6 +316,7 @@ impl OutputSets {
             }
         }
         keys.iter_mut().for_each(|(key, _)| self.placed.put(key));
+        self.later.iter_mut().flat_map(|(_, call)| &mut call.args).for_each(|arg| self.placed.put(arg));
         Ok(plan)
     }
 
@@ -338,10 +342,26 @@ impl OutputSets {
                 _ => None,
             });
         }
-        let (numbers, calls): (Vec<usize>, Vec<SetCall>) = self.later.into_iter().unzip();
-        let (plan, expanded) = planner.expand(plan, sources, &calls, NullHandling::Drop)?;
-        for (call, columns) in numbers.into_iter().zip(expanded) {
-            leaves[call] = columns;
+        let mut plan = plan;
+        while !self.later.is_empty() {
+            // Those of which others are called come first; what is called of none advances with them.
+            let of_sets = |(_, call): &(usize, SetCall)| call.args.iter().any(|arg| arg.mentions(|s| s == SETS));
+            let (later, now): (Vec<_>, Vec<_>) = self.later.into_iter().partition(of_sets);
+            self.later = later;
+            if now.is_empty() {
+                return refuse("a set-returning function of one that is grouped by");
+            }
+            let (numbers, calls): (Vec<usize>, Vec<SetCall>) = now.into_iter().unzip();
+            let expanded;
+            (plan, expanded) = planner.expand(plan, sources, &calls, NullHandling::Drop)?;
+            let mut placed = Placed::default();
+            for (call, columns) in numbers.into_iter().zip(expanded) {
+                for (at, leaf) in columns.iter().enumerate() {
+                    placed.0.push((set_cell(call, at), planner.given(leaf.expr.clone(), leaf.ty).expr));
+                }
+                leaves[call] = columns;
+            }
+            self.later.iter_mut().flat_map(|(_, call)| &mut call.args).for_each(|arg| placed.put(arg));
         }
         Ok((plan, leaves))
     }

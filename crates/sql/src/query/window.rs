@@ -15,7 +15,7 @@ use super::plan::{Planner, WINDOW, aggregate_call, df, refuse};
 use super::ranged::{Takes, ranged_udwf};
 use super::shift::shift_udwf;
 use crate::bind::expr::Bound;
-use crate::bind::record::must_compare;
+use crate::bind::record::{by_fields, fields_of, must_compare};
 use crate::bind::scope::{Scope, fold};
 use crate::bind::{Bind, Binder};
 use crate::compiled::aggregate::{Aggregate, AggregateFunction};
@@ -153,8 +153,10 @@ impl Planner<'_> {
             let bound = binder.bind(ast, scope)?;
             let bound = binder.known(bound)?;
             let ty = bound.ty.unwrap_or(Type::Text);
-            must_compare(ty, "equality")?;
-            partition.push((bound.expr, ty));
+            for (expr, ty) in by_fields(bound.expr, ty) {
+                must_compare(ty, "equality")?;
+                partition.push((expr, ty));
+            }
         }
         let mut order = Vec::with_capacity(order_by.len());
         for item in &order_by {
@@ -166,8 +168,11 @@ impl Planner<'_> {
             let descending = options.asc == Some(false);
             let nulls_first = options.nulls_first.unwrap_or(descending);
             let ty = bound.ty.unwrap_or(Type::Text);
-            must_compare(ty, "ordering")?;
-            order.push((bound.expr, KeyOrder { ty, descending, nulls_first }));
+            let nulls_first = if fields_of(&bound.expr).is_some() { descending } else { nulls_first };
+            for (expr, ty) in by_fields(bound.expr, ty) {
+                must_compare(ty, "ordering")?;
+                order.push((expr, KeyOrder { ty, descending, nulls_first }));
+            }
         }
         let frame = window_frame.as_ref().map(|frame| self.bind_frame(binder, frame, &order, scope)).transpose()?;
         let filter = filter.map(|f| binder.condition(f, "FILTER", scope)).transpose()?;
