@@ -186,7 +186,6 @@ fn a_few_rows_look_up_those_of_a_large_table() {
             "SELECT sum(n)::int FROM b, LATERAL (SELECT count(*) AS n FROM big WHERE big.b = b.id AND w > 10000) s WHERE b.a = 7",
             200,
         ),
-        (400,),
         (
             "SELECT sum(n)::int FROM (SELECT (SELECT count(*) FROM big WHERE big.b = b.id) AS n FROM b ORDER BY a, id LIMIT 3) s",
             120,
