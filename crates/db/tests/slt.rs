@@ -184,16 +184,32 @@ macro_rules! folders {
 #[cfg(feature = "query")]
 folders!(
     aggregate, alter, array, cast, catalog, constraint, create, datetime, expression, group, interval, join, json,
-    limits, math, matrix, merge, optimizer, order, role, row, series, set, string, subquery, view, window, with, zone,
+    limits, math, matrix, merge, optimizer, order, role, row, series, session, set, string, subquery, view, window,
+    with, zone,
 );
 
-/// What a role may and may not do, in a build that lacks one of the roads: what needs that is left out.
+/// What a role may and may not do, and what definitions and sessions keep, in a build that lacks one of the roads: what needs that is left out.
 #[cfg(not(feature = "query"))]
 #[test]
-fn roles_on_the_compiled_road() {
+fn records_on_the_compiled_road() {
     let mut failures = Vec::new();
-    for name in ["roles", "grants", "nobody", "usage", "reading"] {
-        let file = directory().join("records/role").join(name).with_extension("slt");
+    for name in [
+        "role/roles",
+        "role/grants",
+        "role/nobody",
+        "role/usage",
+        "role/reading",
+        "alter/retyped",
+        "constraint/duplicates",
+        "create/owned_types",
+        "create/session_literals",
+        "create/storage_options",
+        "create/temporary_kinds",
+        "session/kept_by_name",
+        "session/set_config",
+        "session/set_lists",
+    ] {
+        let file = directory().join("records").join(name).with_extension("slt");
         let dir = tempfile::tempdir().expect("a directory for the database");
         let db = Database::open(Options::small(dir.path())).expect("the database opens");
         let mut runner = Runner::new(|| async {

@@ -3,6 +3,7 @@
 //! The other road is DataFusion (feature `query`). It gets what it needs to plan and run by itself: the statement's syntax tree and the
 //! schema, and for a run the engine's session with the statement's snapshot.
 
+use crate::bind::expr::SessionLiteral;
 use crate::compiled::Interrupt;
 use crate::compiled::rules::Constraints;
 use crate::error::SqlError;
@@ -47,6 +48,8 @@ pub trait Planned: Send + Sync + std::fmt::Debug {
     fn locks(&self) -> bool;
     /// Takes or looks at values of sequences.
     fn uses_sequences(&self) -> bool;
+    /// What a view of it keeps as it is read now.
+    fn session_literals(&self) -> Vec<SessionLiteral>;
     /// Shows its plan; with ANALYZE it runs for that.
     fn explain(&self, context: &mut RoadContext<'_>, options: &Options) -> Result<Box<dyn Running>, SqlError>;
     /// Starts a run within the current statement of `context.session`.

@@ -2,7 +2,12 @@
 //!
 //! What neither road takes is an error that names it.
 
+mod config;
+
+pub use config::{ConfigOutput, ConfigQuery};
+
 use crate::bind::change::is_select;
+use crate::bind::expr::SessionLiteral;
 use crate::bind::init::InitBinding;
 use crate::bind::{Bind, Binder, Refusal, not_compiled};
 use crate::compiled::change::{Delete, Insert, Update};
@@ -17,11 +22,11 @@ use crate::expr::Expr;
 use crate::notice::Notice;
 use crate::parse::analyze::Analyzed;
 use crate::parse::named::NamedStatement;
-use crate::parse::{Parsed, Utility, parse};
+use crate::parse::{Kept, Parsed, Utility, parse};
 use crate::road::{Planned, Request, other_road};
 use crate::role::Access;
 use crate::rows::{Column, is_same_row};
-use crate::settings::{Forced, Setting, joined};
+use crate::settings::{Forced, Setting, joined, takes_list};
 use crate::statistics::Statistics;
 use crate::value::{Datum, Zone};
 use freshet_engine::catalog::{Schema, Table, TableId};
@@ -119,8 +124,8 @@ pub enum Plan {
         value: Option<String>,
         local: bool,
     },
-    /// `SELECT set_config(name, value, is_local)`: SET with the value as its row.
-    SetConfig(SetConfig),
+    /// `SELECT set_config(name, value, is_local), ...`: SET with the values as its row.
+    SetConfig(Box<ConfigQuery>),
     ResetAll,
     DiscardAll,
     DiscardSequences,
@@ -190,6 +195,8 @@ pub struct Routed {
     pub uses_clock: bool,
     /// Takes values from sequences: writes, though it may be a SELECT.
     pub uses_sequences: bool,
+    /// What a view of it keeps as it is read now.
+    pub session_literals: Vec<SessionLiteral>,
     /// Of the statistics that it was planned by; `None`: by none.
     pub epoch: Option<u64>,
     /// Tables of which these should be known, and are not.
@@ -238,6 +245,7 @@ pub fn route_by(
             Ok(Routed { columns: crate::view::columns(&crate::view::RESTART), ..plain(Plan::ExplainRestart) })
         }
         Parsed::NoOperation(tag) => Ok(plain(Plan::NoOperation(tag))),
+        Parsed::Upkeep { tag, of } => upkeep(schema, tag, &of),
         Parsed::Analyze { tables: named, tag } => {
             let mut tables = analyzed(schema, &named)?;
             let mut notice = None;
@@ -290,6 +298,7 @@ fn plain(plan: Plan) -> Routed {
         columns: Arc::new([]),
         uses_clock: false,
         uses_sequences: false,
+        session_literals: Vec::new(),
         epoch: None,
         unknown_tables: Vec::new(),
         notice: None,
@@ -363,6 +372,47 @@ fn set_constraints(schema: &Schema, names: Option<&[ast::ObjectName]>, deferred:
     Ok(plain(Plan::SetConstraints { ids: Some(ids), deferred }))
 }
 
+/// What is named is there; nothing is done for it, which is told.
+fn upkeep(schema: &Schema, tag: &'static str, of: &[Kept]) -> Result<Routed, SqlError> {
+    use crate::bind::names::RelationName;
+    for kept in of {
+        match kept {
+            Kept::Table(name) => {
+                let name = RelationName::of(name)?;
+                let is_view = name.view(schema).is_some();
+                // VACUUM leaves out what is no table.
+                let is_there = name.table(schema).is_some() || is_view && tag == "VACUUM";
+                if !is_there && crate::view::find(&name, schema).is_none() {
+                    let is_other = is_view || name.index(schema).is_some();
+                    let message = format!("\"{}\" is not a table", name.name);
+                    return Err(if is_other { SqlError::new("42809", message) } else { name.undefined() });
+                }
+            }
+            Kept::Index(name) => {
+                let name = RelationName::of(name)?;
+                name.index(schema).ok_or_else(|| name.undefined())?;
+            }
+            Kept::IndexOf(table, index) => {
+                let name = RelationName::of(table)?;
+                let table = name.table(schema).ok_or_else(|| name.undefined())?;
+                let index = crate::bind::scope::fold(index);
+                if !table.indexes.iter().any(|known| known.def.name == index) {
+                    let message = format!("index \"{index}\" for table \"{}\" does not exist", table.def.name);
+                    return Err(SqlError::new("42704", message));
+                }
+            }
+            Kept::Schema(name) => {
+                let name = crate::bind::scope::fold(name);
+                if schema.namespace(&name).is_none() {
+                    return Err(SqlError::new("3F000", format!("schema \"{name}\" does not exist")));
+                }
+            }
+        }
+    }
+    let notice = Notice::new("00000", format!("{tag} changes nothing here"));
+    Ok(Routed { notice: Some(notice), ..plain(Plan::NoOperation(tag)) })
+}
+
 /// The tables that are to be sampled: all, where none is named.
 fn analyzed(schema: &Schema, named: &[Analyzed]) -> Result<Vec<Arc<Table>>, SqlError> {
     if named.is_empty() {
@@ -393,7 +443,7 @@ fn route_expanded(
     forced: Option<Forced>,
     known: Option<&Arc<Statistics>>,
 ) -> Result<Routed, SqlError> {
-    if let Some(set) = set_config(statement) {
+    if let Some(set) = config::set_config(sql, statement, schema, declared)? {
         return Ok(set);
     }
     if let Statement::Explain {
@@ -431,6 +481,7 @@ fn route_expanded(
             parameters: explained.parameters,
             uses_clock: explained.uses_clock,
             uses_sequences: explained.uses_sequences,
+            session_literals: Vec::new(),
             epoch: explained.epoch,
             unknown_tables: explained.unknown_tables,
             notice: None,
@@ -456,6 +507,7 @@ fn route_expanded(
                 columns,
                 uses_clock: binder.uses_clock,
                 uses_sequences: binder.uses_sequences,
+                session_literals: binder.session_literals,
                 epoch: epoch.filter(|_| binder.is_estimated),
                 unknown_tables: binder.unknown_tables,
                 notice: None,
@@ -502,6 +554,7 @@ fn take_other_road(
         uses_clock: true,
         // Defaults may ask one.
         uses_sequences: planned.writes() || planned.uses_sequences(),
+        session_literals: planned.session_literals(),
         epoch: None,
         unknown_tables: Vec::new(),
         notice: None,
@@ -697,6 +750,9 @@ fn zone_east(interval: &ast::Expr) -> Result<String, SqlError> {
 
 /// The value as text; `None` for DEFAULT.
 fn setting_value(setting: &str, values: &[ast::Expr]) -> Result<Option<String>, SqlError> {
+    if values.len() > 1 && !takes_list(setting) {
+        return Err(SqlError::new("22023", format!("SET {setting} takes only one argument")));
+    }
     let mut parts = Vec::with_capacity(values.len());
     for value in values {
         parts.push(match value {
@@ -717,127 +773,4 @@ fn setting_value(setting: &str, values: &[ast::Expr]) -> Result<Option<String>, 
         });
     }
     Ok(Some(joined(setting, &parts)))
-}
-
-/// What a call of `set_config` alone is given, as drivers send it.
-#[derive(Clone, Debug)]
-pub struct SetConfig {
-    name: Given,
-    value: Given,
-    local: Given,
-    /// A name that means nothing sets nothing and gives no row: it was looked for in `pg_settings`.
-    pub only_known: bool,
-}
-
-/// A literal, or the parameter of this number from 0.
-#[derive(Clone, Debug)]
-enum Given {
-    Literal(Option<String>),
-    Parameter(usize),
-}
-
-impl SetConfig {
-    /// Name, value and whether it is local; `None` for a null.
-    pub fn values(&self, parameters: &[Datum]) -> (Option<String>, Option<String>, bool) {
-        let local = self.local.value(parameters);
-        (self.name.value(parameters), self.value.value(parameters), matches!(local.as_deref(), Some("true" | "t")))
-    }
-
-    fn parameters(&self) -> Vec<Type> {
-        let mut types = Vec::new();
-        for (given, ty) in [(&self.name, Type::Text), (&self.value, Type::Text), (&self.local, Type::Bool)] {
-            if let Given::Parameter(number) = given {
-                types.resize(types.len().max(number + 1), Type::Text);
-                types[*number] = ty;
-            }
-        }
-        types
-    }
-}
-
-impl Given {
-    fn of(expr: &ast::Expr) -> Option<Given> {
-        Some(match expr {
-            ast::Expr::Cast { expr, .. } | ast::Expr::Nested(expr) => return Given::of(expr),
-            ast::Expr::Value(v) => match &v.value {
-                ast::Value::SingleQuotedString(text) | ast::Value::EscapedStringLiteral(text) => {
-                    Given::Literal(Some(text.clone()))
-                }
-                ast::Value::Boolean(truth) => Given::Literal(Some(truth.to_string())),
-                ast::Value::Null => Given::Literal(None),
-                ast::Value::Placeholder(name) => {
-                    Given::Parameter(name.strip_prefix('$')?.parse::<usize>().ok()?.checked_sub(1)?)
-                }
-                _ => return None,
-            },
-            _ => return None,
-        })
-    }
-
-    fn value(&self, parameters: &[Datum]) -> Option<String> {
-        match self {
-            Given::Literal(text) => text.clone(),
-            Given::Parameter(number) => match parameters.get(*number)? {
-                Datum::Bytes(text) => Some(String::from_utf8_lossy(text).into_owned()),
-                Datum::Bool(truth) => Some(truth.to_string()),
-                _ => None,
-            },
-        }
-    }
-}
-
-/// The setting that `FROM pg_settings WHERE name = 'setting'` names, as pg_dump sets what a server may lack.
-fn wanted_setting(select: &ast::Select) -> Option<&ast::Expr> {
-    let [ast::TableWithJoins { relation: ast::TableFactor::Table { name, alias: None, args: None, .. }, joins }] =
-        select.from.as_slice()
-    else {
-        return None;
-    };
-    let source = name.to_string().to_lowercase();
-    let is_settings = source.strip_prefix("pg_catalog.").unwrap_or(&source) == "pg_settings" && joins.is_empty();
-    match select.selection.as_ref()? {
-        ast::Expr::BinaryOp { left, op: ast::BinaryOperator::Eq, right } if is_settings => {
-            matches!(left.as_ref(), ast::Expr::Identifier(column) if column.value == "name").then_some(right)
-        }
-        _ => None,
-    }
-}
-
-/// `SELECT set_config('name', 'value', false)` alone.
-fn set_config(statement: &Statement) -> Option<Routed> {
-    let Statement::Query(query) = statement else {
-        return None;
-    };
-    let ast::SetExpr::Select(select) = query.body.as_ref() else {
-        return None;
-    };
-    let [ast::SelectItem::UnnamedExpr(ast::Expr::Function(function))] = select.projection.as_slice() else {
-        return None;
-    };
-    let name = function.name.to_string().to_lowercase();
-    if name.strip_prefix("pg_catalog.").unwrap_or(&name) != "set_config" {
-        return None;
-    }
-    let looked_for = match select.from.is_empty() {
-        true => None,
-        false => Some(wanted_setting(select)?),
-    };
-    let ast::FunctionArguments::List(list) = &function.args else {
-        return None;
-    };
-    let given = list.args.iter().map(|arg| match arg {
-        ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(ast::Expr::Identifier(name))) => {
-            looked_for.filter(|_| name.value == "name").and_then(Given::of)
-        }
-        ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(expr)) => Given::of(expr),
-        _ => None,
-    });
-    let given: Vec<Given> = given.collect::<Option<_>>()?;
-    let [name, value, local] = <[Given; 3]>::try_from(given).ok()?;
-    let config = SetConfig { name, value, local, only_known: looked_for.is_some() };
-    Some(Routed {
-        columns: text_column("set_config"),
-        parameters: config.parameters(),
-        ..plain(Plan::SetConfig(config))
-    })
 }

@@ -18,6 +18,7 @@
 
 mod copy;
 pub(crate) mod leftover;
+pub mod listed;
 mod named;
 mod renewed;
 mod role;
@@ -43,11 +44,11 @@ use crate::counts::Count;
 use crate::define::{self, Defined, Definer, Temporary};
 use crate::error::SqlError;
 use crate::explain::{self, Explained};
-use crate::expr::{Env, SessionSequences};
+use crate::expr::{Env, Expr, Frame, SessionSequences, evaluate};
 use crate::notice::Notice;
 use crate::parse;
 use crate::road::{Planned, Progress, RoadContext, Running};
-use crate::route::{Level, Modes, Plan, route, route_by};
+use crate::route::{ConfigOutput, ConfigQuery, Level, Modes, Plan, route, route_by};
 use crate::rows::{RowSet, is_same_row};
 pub use crate::settings::Settings;
 use crate::settings::{self, Forced, RECOVERY_TARGET};
@@ -330,6 +331,7 @@ impl Session {
                 database: "freshet".to_owned(),
                 engine: Some(engine.clone()),
                 sequences: Some(Arc::new(SessionSequences::default())),
+                listed: Some(Default::default()),
                 activity: Some(cache.activity.clone()),
                 statistics: Some(statistics),
                 ..Env::default()
@@ -552,6 +554,7 @@ impl Session {
         }
         charge.shrink(plan_bytes(sql));
         let notice = parse::cut_name_notice(sql).or_else(|| parse::digits_notice(sql));
+        let notice = notice.or_else(|| parse::global_notice(sql));
         let notice = notice.or(routed.notice.take()).map(Box::new);
         let needs_catalog = routed.uses_clock || routed.columns.iter().any(|c| cast::shows_names(c.ty));
         let prepared = Arc::new(Prepared {
@@ -1016,19 +1019,15 @@ impl Session {
                 Ok(self.told(tag, None, warning))
             }
             Plan::SetConfig(config) => {
-                let (name, value, local) = config.values(parameters);
-                let Some(name) = name else {
+                let is_alone = self.block == Block::None;
+                let given = self.give_config(config, parameters, rows);
+                if is_alone {
+                    // Its own transaction ends: what is local goes, of a failure nothing stays.
+                    self.restore_settings(given.is_ok());
+                } else if given.is_err() {
                     self.fail();
-                    return Err(SqlError::new("22004", "SET requires parameter name"));
-                };
-                if config.only_known && self.setting(&name).is_none() {
-                    return Ok(done("SELECT 0"));
                 }
-                let warning = self.set_value(&name, value.as_deref(), local).inspect_err(|_| self.fail())?;
-                let is_over = local && matches!(self.block, Block::None);
-                let given = value.filter(|_| is_over).or_else(|| self.setting(&name));
-                give_text(rows, &[&given.unwrap_or_default()])?;
-                Ok(self.told("SELECT 1", None, warning))
+                given
             }
             Plan::Named(named) => self.run_named(statement, named, parameters, rows),
             Plan::Copy(plan) => self.start_copy(statement, plan, rows),
@@ -1195,7 +1194,7 @@ impl Session {
     /// Makes this schema the one in which names of objects are found.
     fn know(&mut self, schema: &Arc<Schema>) {
         let schema = self.named(schema);
-        if self.env.clock.catalog.is_of(&schema) {
+        if self.env.clock.catalog.is_of(&schema, &self.env.clock) {
             return;
         }
         let facts = SessionFacts {
@@ -1205,6 +1204,8 @@ impl Session {
             role: self.env.role,
             access: self.env.access.clone(),
             database: self.env.database.clone(),
+            zone: self.env.clock.zone.clone(),
+            intervals: self.env.clock.intervals,
         };
         self.env.clock.catalog = Known(Some(Arc::new(Catalog::new(schema, Some(facts)))));
     }
@@ -2038,6 +2039,21 @@ impl Session {
     }
 
     fn set_value(&mut self, name: &str, value: Option<&str>, local: bool) -> Result<Option<Notice>, SqlError> {
+        let has_own_rules = name.eq_ignore_ascii_case(RECOVERY_TARGET) || name.starts_with("transaction_");
+        if local && !has_own_rules && self.block == Block::None {
+            return Ok(Some(Notice::new("25P01", "SET LOCAL can only be used in transaction blocks")));
+        }
+        self.assign(name, value, local, self.block != Block::None)
+    }
+
+    /// `is_undoable`: within a transaction, whose end settles it.
+    fn assign(
+        &mut self,
+        name: &str,
+        value: Option<&str>,
+        local: bool,
+        is_undoable: bool,
+    ) -> Result<Option<Notice>, SqlError> {
         if matches!(name, "transaction_isolation" | "transaction_read_only" | "transaction_deferrable") {
             return self.set_of_transaction(name, value.unwrap_or_default());
         }
@@ -2047,10 +2063,7 @@ impl Session {
         if settings::is_superusers(name) {
             self.check_superuser(name)?;
         }
-        if local && self.block == Block::None {
-            return Ok(Some(Notice::new("25P01", "SET LOCAL can only be used in transaction blocks")));
-        }
-        let before = (self.block != Block::None).then(|| self.env.settings.clone());
+        let before = is_undoable.then(|| self.env.settings.clone());
         let told = match (name.to_ascii_lowercase().as_str(), value) {
             ("role", value) => {
                 self.set_role(value.unwrap_or("none"))?;
@@ -2072,6 +2085,49 @@ impl Session {
             self.note_setting(name, before, local);
         }
         Ok(None)
+    }
+
+    /// The outputs of a SELECT with `set_config`, each as the settings are when its turn comes.
+    fn give_config(&mut self, query: &ConfigQuery, parameters: &[Datum], rows: &mut RowSet) -> Result<Step, SqlError> {
+        self.read_clock();
+        let mut given = Vec::with_capacity(query.outputs.len());
+        for output in &query.outputs {
+            let value = match output {
+                ConfigOutput::Value(expr) => self.value_alone(expr, parameters)?,
+                ConfigOutput::Set { name, value, local } => {
+                    let [name, value, local] = [
+                        self.value_alone(name, parameters)?,
+                        self.value_alone(value, parameters)?,
+                        self.value_alone(local, parameters)?,
+                    ];
+                    let Datum::Bytes(name) = name else {
+                        return Err(SqlError::new("22004", "SET requires parameter name"));
+                    };
+                    let name = String::from_utf8_lossy(&name).into_owned();
+                    if query.only_known && self.setting(&name).is_none() {
+                        return Ok(self.told("SELECT 0", None, None));
+                    }
+                    let value = match &value {
+                        Datum::Bytes(value) => Some(String::from_utf8_lossy(value)),
+                        _ => None,
+                    };
+                    self.assign(&name, value.as_deref(), local == Datum::Bool(true), true)?;
+                    Datum::Bytes(self.setting(&name).unwrap_or_default().into_bytes().into())
+                }
+            };
+            given.push(value);
+        }
+        // What is shown by the session is so as it is at the end.
+        rows.show_by(&self.env.clock);
+        given.iter().for_each(|value| rows.push(&value.as_value()));
+        rows.finish_row()?;
+        Ok(self.told("SELECT 1", None, None))
+    }
+
+    /// An expression over nothing.
+    fn value_alone(&self, expr: &Expr, parameters: &[Datum]) -> Result<Datum, SqlError> {
+        let frame = Frame { tables: &[], rows: &[], cells: &[], parameters, env: &self.env };
+        Ok(evaluate(expr, &frame)?.into_datum())
     }
 
     /// A setting was changed within a transaction, before which all were as in `before`: what a rollback or a commit is to leave.

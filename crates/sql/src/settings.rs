@@ -239,6 +239,11 @@ pub(crate) fn list(text: &str) -> Vec<String> {
     parts.map(name).filter(|name| !name.is_empty()).collect()
 }
 
+/// Whether a setting's value is a list.
+pub(crate) fn takes_list(setting: &str) -> bool {
+    matches!(fold(setting).as_str(), "search_path" | "datestyle" | "temp_tablespaces")
+}
+
 /// What SET is given, one value or several, as the setting's text. Each of a list of names is one, whatever characters it has.
 pub(crate) fn joined(setting: &str, values: &[Setting]) -> String {
     let is_of_names = setting == "search_path";

@@ -48,6 +48,32 @@ impl Bound {
     }
 }
 
+/// A literal whose meaning the session's zone, clock or search path has a part in, as the type that it was given.
+#[derive(Clone, PartialEq, Debug)]
+pub struct SessionLiteral {
+    pub text: String,
+    pub ty: Type,
+    span: Span,
+}
+
+impl SessionLiteral {
+    /// Whether it is the literal that stands there.
+    pub fn is_at(&self, value: &ast::ValueWithSpan) -> bool {
+        self.span == value.span
+            && self.span != Span::empty()
+            && value.clone().into_string().is_some_and(|text| text == self.text)
+    }
+}
+
+/// Whether values are objects of users, which literals find by their names.
+fn finds_objects(ty: Type) -> bool {
+    match ty {
+        Type::Array(element) => finds_objects(*element),
+        Type::Oid(kind) => matches!(kind, OidKind::Class | OidKind::Namespace | OidKind::Role),
+        _ => false,
+    }
+}
+
 /// The type of a literal that no context has given one.
 const UNKNOWN_OID: i64 = 705;
 
@@ -132,7 +158,7 @@ impl Binder<'_> {
             }
             A::TypedString(ast::TypedString { data_type, value, uses_odbc_syntax: false }) => {
                 let to = type_of(data_type)?;
-                let inner = self.literal(&value.value)?;
+                let inner = Bound { span: value.span, ..self.literal(&value.value)? };
                 Ok(Bound::new(self.explicit_cast(inner, to)?, to))
             }
             A::Case { case_token: _, end_token: _, operand, conditions, else_result } => {
@@ -1108,18 +1134,23 @@ impl Binder<'_> {
             (Some(from), _) => from,
             (None, Expr::Const(Datum::Null)) => return Ok(bound.expr),
             (None, Expr::Const(Datum::Bytes(literal))) if value::is_read_by_clock(literal, to) => {
+                self.note_literal(literal, to, bound.span);
                 self.uses_clock = true;
                 let (expr, from) = (Box::new(bound.expr), Type::Text);
                 return Ok(Expr::Cast { expr, from, to, explicit: true });
             }
             // Who is connected is not known yet.
-            (None, Expr::Const(Datum::Bytes(_))) if to == Type::Oid(OidKind::Role) => {
+            (None, Expr::Const(Datum::Bytes(literal))) if to == Type::Oid(OidKind::Role) => {
+                self.note_literal(literal, to, bound.span);
                 self.uses_clock = true;
                 let (expr, from) = (Box::new(bound.expr), Type::Text);
                 return Ok(Expr::Cast { expr, from, to, explicit: true });
             }
             (None, Expr::Const(Datum::Bytes(literal))) => {
                 let read = value::from_text_by(to, literal, &self.names_by(to));
+                if finds_objects(to) {
+                    self.note_literal(literal, to, bound.span);
+                }
                 return Ok(Expr::Const(read.map_err(|e| e.at(span_position(self.sql, bound.span)))?));
             }
             (None, Expr::Param(i)) => self.type_parameter(*i, to, context),
@@ -1146,6 +1177,11 @@ impl Binder<'_> {
             to,
             explicit: context == CastContext::Explicit,
         }))
+    }
+
+    fn note_literal(&mut self, literal: &[u8], ty: Type, span: Span) {
+        let text = String::from_utf8_lossy(literal).into_owned();
+        self.session_literals.push(SessionLiteral { text, ty, span });
     }
 
     /// By what a literal of the type is read: the catalog as the statement sees it, where that matters.

@@ -87,6 +87,8 @@ pub struct Binder<'a> {
     pub uses_clock: bool,
     /// Whether it takes values from sequences.
     pub uses_sequences: bool,
+    /// Of which a definition keeps what they mean now.
+    pub session_literals: Vec<expr::SessionLiteral>,
     depth: usize,
     /// How often a column of a query around this one was found.
     pub(crate) outer_columns: usize,
@@ -129,6 +131,7 @@ impl<'a> Binder<'a> {
             parameters: declared.to_vec(),
             uses_clock: false,
             uses_sequences: false,
+            session_literals: Vec::new(),
             depth: 0,
             outer_columns: 0,
             given: 0,

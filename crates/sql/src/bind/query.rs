@@ -780,7 +780,7 @@ fn is_computed_column(expr: &Expr, scope: &Scope) -> bool {
 }
 
 /// The name of a column whose expression has no alias, as PostgreSQL finds it.
-fn column_name(ast: &ast::Expr) -> String {
+pub fn column_name(ast: &ast::Expr) -> String {
     named(ast).unwrap_or_else(|| "?column?".to_owned())
 }
 

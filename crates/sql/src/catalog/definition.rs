@@ -8,7 +8,7 @@ use crate::bind::scope::Scope;
 use crate::define::shown_key;
 use crate::value::quoted_ident;
 use freshet_engine::catalog::{
-    Action, ColumnRole, Constraint, ConstraintKind, ForeignKey, Index, IndexKind, Table, TableId, View,
+    Action, ColumnRole, Constraint, ConstraintKind, ForeignKey, Index, IndexDef, IndexKind, Table, TableId, View,
 };
 use std::sync::Arc;
 
@@ -46,26 +46,28 @@ impl Catalog {
                 None => self.schema.view_by_id(relation)?.def.columns.get(at)?.1,
             }
         });
-        let shown = crate::parse::parse_expression(text).ok().and_then(|ast| deparser.shown(&ast, to));
-        shown.unwrap_or_else(|| text.to_owned())
+        let ast = crate::parse::parse_expression(text);
+        let shown = ast.as_ref().ok().and_then(|ast| deparser.shown(ast, to));
+        shown.unwrap_or_else(|| self.as_given(text, ast))
     }
 
     fn key_expression(&self, table: &Arc<Table>, text: &str, style: Style) -> (String, bool) {
         let scope = Scope::of_table(table, None);
         let deparser = Deparser { catalog: self, scope: &scope, qualified: false, style };
-        let shown = crate::parse::parse_expression(text).ok().and_then(|ast| deparser.shown_key(&ast));
-        shown.unwrap_or_else(|| (text.to_owned(), false))
+        let ast = crate::parse::parse_expression(text);
+        let shown = ast.as_ref().ok().and_then(|ast| deparser.shown_key(ast));
+        shown.unwrap_or_else(|| (self.as_given(text, ast), false))
     }
 
     // ---- indexes
 
     /// One key of an index, without its order; within parentheses what is neither a column nor a call.
-    fn index_key(&self, table: &Arc<Table>, index: &Index, at: usize, style: Style) -> String {
-        let column = &table.def.columns[usize::from(index.def.columns[at].column)];
+    fn index_key(&self, table: &Arc<Table>, index: &IndexDef, at: usize, style: Style) -> String {
+        let column = &table.def.columns[usize::from(index.columns[at].column)];
         if column.role != ColumnRole::Hidden {
             return quoted_ident(&column.name);
         }
-        let text = shown_key(column.default.as_deref().unwrap_or_default(), index.def.predicate.as_deref());
+        let text = shown_key(column.default.as_deref().unwrap_or_default(), index.predicate.as_deref());
         let (shown, is_call) = self.key_expression(table, &text, style);
         let is_column =
             crate::parse::parse_expression(&text).is_ok_and(|ast| matches!(ast, sqlparser::ast::Expr::Identifier(_)));
@@ -73,9 +75,9 @@ impl Catalog {
     }
 
     /// An index's keys as a message names them: a column's name, or the expression.
-    pub fn index_columns(&self, table: TableId, index: &Index) -> Vec<String> {
+    pub fn index_columns(&self, table: TableId, index: &IndexDef) -> Vec<String> {
         let Some(table) = self.schema.table_by_id(table) else { return Vec::new() };
-        (0..index.def.columns.len()).map(|at| self.index_key(table, index, at, style(true))).collect()
+        (0..index.columns.len()).map(|at| self.index_key(table, index, at, style(true))).collect()
     }
 
     fn index_include(&self, table: &Table, index: &Index) -> Vec<String> {
@@ -104,7 +106,7 @@ impl Catalog {
                     (true, false) => " DESC",
                     (true, true) => " DESC NULLS LAST",
                 };
-                self.index_key(table, index, at, style) + order
+                self.index_key(table, &index.def, at, style) + order
             })
             .collect();
         let name = quoted_ident(&index.def.name);
@@ -132,7 +134,7 @@ impl Catalog {
         let keys = index.def.columns.len();
         let style = style(pretty);
         Some(match at {
-            Some(at) if at < keys => self.index_key(table, index, at, style),
+            Some(at) if at < keys => self.index_key(table, &index.def, at, style),
             Some(at) => self.index_include(table, index).get(at - keys).cloned().unwrap_or_default(),
             None => String::new(),
         })
@@ -154,7 +156,7 @@ impl Catalog {
             (false, false) => "UNIQUE",
         };
         let keys: Vec<String> =
-            (0..index.def.columns.len()).map(|at| self.index_key(table, index, at, PLAIN)).collect();
+            (0..index.def.columns.len()).map(|at| self.index_key(table, &index.def, at, PLAIN)).collect();
         let include = self.index_include(table, index);
         let mut out = format!("{word} ({})", keys.join(", "));
         if !include.is_empty() {
@@ -218,7 +220,10 @@ impl Catalog {
 
     /// The view's query, with a semicolon at its end.
     pub fn view_text(&self, view: &View, pretty: bool) -> String {
-        super::select::view_query(self, view, style(pretty)).unwrap_or_else(|| format!(" {};", view.def.query))
+        super::select::view_query(self, view, style(pretty)).unwrap_or_else(|| {
+            let query = &view.def.query;
+            format!(" {};", self.as_given(query, crate::define::view::parsed(query)))
+        })
     }
 
     /// The rule of a view, by the rule's number.

@@ -15,7 +15,7 @@ use crate::value::cast::{self, common_type, is_float, is_integer, is_numeric, is
 use crate::value::function::Function;
 use crate::value::operator::{BinaryOp, BinaryOperator};
 use crate::value::pgtype::{self, NUMERIC, UNLIMITED};
-use crate::value::{self, Clock, quoted_ident, quoted_literal};
+use crate::value::{self, quoted_ident, quoted_literal};
 use freshet_engine::schema::{OidKind, Type};
 use sqlparser::ast::{self, BinaryOperator as Symbol, Expr, FunctionArguments, UnaryOperator, Value};
 use std::ops::ControlFlow;
@@ -171,6 +171,11 @@ impl Deparser<'_> {
                 let to = type_of(&typed.data_type).ok()?;
                 Some((self.coerced((node, ty), to)?, Some(to)))
             }
+            Expr::Interval(interval) => {
+                let ast::Interval { value, leading_field: None, last_field: None, .. } = interval else { return None };
+                let text = self.node(value)?;
+                Some((self.coerced(text, Type::Interval)?, Some(Type::Interval)))
+            }
             Expr::Case { operand, conditions, else_result, .. } => {
                 self.case(operand.as_deref(), conditions, else_result.as_deref())
             }
@@ -270,7 +275,7 @@ impl Deparser<'_> {
     fn coerced(&self, (node, from): Typed, to: Type) -> Option<Node> {
         Some(match (node, from) {
             (Node::Untyped(text), _) => {
-                let clock = Clock { catalog: super::Known::of_schema(&self.catalog.schema), ..Clock::default() };
+                let clock = self.catalog.clock();
                 // What another clock reads otherwise stays as it was written. Digits of a second are cut behind the literal.
                 let is_told = is_moment(to) && value::is_read_by_clock(text.as_bytes(), to);
                 let of = if is_told { Type::Text } else { to.unrounded() };

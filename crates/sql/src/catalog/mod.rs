@@ -24,9 +24,12 @@ pub mod names;
 pub mod oid;
 mod select;
 
+use crate::error::SqlError;
 use crate::role::Access;
+use crate::value::{Clock, IntervalStyle, Zone};
 use freshet_engine::catalog::{Constraint, Index, NamespaceId, RoleId, Schema, Sequence, Table, TableId, View};
 use freshet_engine::engine::Engine;
+use sqlparser::ast::VisitMut;
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
@@ -41,6 +44,9 @@ pub struct SessionFacts {
     /// What that may do; `None`: everything.
     pub access: Option<Arc<Access>>,
     pub database: String,
+    /// By which its definitions show their constants.
+    pub zone: Zone,
+    pub intervals: IntervalStyle,
 }
 
 /// The objects of a schema by number and name.
@@ -85,6 +91,26 @@ pub enum TableConstraint<'a> {
 impl Catalog {
     pub fn new(schema: Arc<Schema>, session: Option<SessionFacts>) -> Catalog {
         Catalog { schema, session, places: OnceLock::new() }
+    }
+
+    /// By what definitions read and show their constants.
+    fn clock(&self) -> Clock {
+        let catalog = Known::of_schema(&self.schema);
+        match &self.session {
+            Some(facts) => Clock { zone: facts.zone.clone(), intervals: facts.intervals, catalog, now: 0 },
+            None => Clock { catalog, ..Clock::default() },
+        }
+    }
+
+    /// A text of a definition that cannot be written as PostgreSQL would: as it was given, with this session's names and zone.
+    fn as_given<T: VisitMut + std::fmt::Display>(&self, text: &str, tree: Result<T, SqlError>) -> String {
+        match tree {
+            Ok(mut tree) => {
+                crate::define::shown_by(&mut tree, &self.clock());
+                tree.to_string()
+            }
+            Err(_) => text.to_owned(),
+        }
     }
 
     fn places(&self) -> &HashMap<u32, Place> {
@@ -191,9 +217,12 @@ impl Known {
         self.0.as_deref()
     }
 
-    /// Whether it is of this version of the schema, along this path.
-    pub fn is_of(&self, schema: &Arc<Schema>) -> bool {
-        self.0.as_ref().is_some_and(|catalog| Arc::ptr_eq(&catalog.schema, schema))
+    /// Whether it is of this version of the schema, along this path, and shows constants as this clock does.
+    pub fn is_of(&self, schema: &Arc<Schema>, clock: &Clock) -> bool {
+        let shows_alike = |facts: &SessionFacts| facts.zone == clock.zone && facts.intervals == clock.intervals;
+        self.0.as_ref().is_some_and(|catalog| {
+            Arc::ptr_eq(&catalog.schema, schema) && catalog.session.as_ref().is_none_or(shows_alike)
+        })
     }
 }
 

@@ -15,8 +15,8 @@ use crate::charge::{Charge, room_for};
 use crate::error::SqlError;
 use crate::expr::{Expr, Frame, evaluate};
 use crate::rows::{Column, RowSet};
-use crate::value::{self, Datum};
-use freshet_engine::catalog::{Index, Table};
+use crate::value::{self, Clock, Datum};
+use freshet_engine::catalog::Table;
 use freshet_engine::ids::RowId;
 use freshet_engine::schema::{Row, Type, Value};
 use freshet_engine::txn::{Error, Locked, Stop, Strength};
@@ -599,7 +599,7 @@ pub fn failing_row(table: &Table, row: &mut Row, of: Columns<'_>, run: &mut Run<
         if column.is_visible() && (is_read || of.has(i)) {
             run.engine.fetch_long(table, row, i);
             names.push(column.name.as_str());
-            values.push(shown(table, row, i, 64));
+            values.push(shown(table, row, i, 64, &run.env.clock));
         }
     }
     let values = values.join(", ");
@@ -611,11 +611,11 @@ pub fn failing_row(table: &Table, row: &mut Row, of: Columns<'_>, run: &mut Run<
 }
 
 /// A column's value as messages show it, cut after `limit` characters.
-fn shown(table: &Table, row: &Row, column: usize, limit: usize) -> String {
+fn shown(table: &Table, row: &Row, column: usize, limit: usize, clock: &Clock) -> String {
     let mut text = Vec::new();
     match row.get(&table.layout, column) {
         Value::Null => text.extend_from_slice(b"null"),
-        value => value::to_text(table.layout.column_type(column), &value, &mut text),
+        value => value::to_text_by(table.layout.column_type(column), &value, clock, &mut text),
     }
     let text = String::from_utf8_lossy(&text);
     match text.char_indices().nth(limit) {
@@ -642,8 +642,9 @@ pub(super) fn key_violation(index: &str, table: &Table, row: &mut Row, run: &mut
         for column in index.spec.columns() {
             run.engine.fetch_long(table, row, usize::from(column.column));
         }
-        let names = Catalog::new(run.engine.schema().clone(), None).index_columns(table.id, index);
-        key_detail(&names, table, index, row)
+        let names = Catalog::new(run.engine.schema().clone(), None).index_columns(table.id, &index.def);
+        let columns: Vec<usize> = index.spec.columns().map(|column| usize::from(column.column)).collect();
+        format!("{} already exists.", shown_index_key(&names, &columns, table, row, &run.env.clock))
     });
     let namespace = crate::bind::names::namespace_name(run.engine.schema(), table.def.namespace);
     let violation = SqlError::from(Error::UniqueViolation { index: index.to_owned() });
@@ -652,8 +653,8 @@ pub(super) fn key_violation(index: &str, table: &Table, row: &mut Row, run: &mut
     error
 }
 
-fn key_detail(names: &[String], table: &Table, index: &Index, row: &Row) -> String {
-    let columns = index.spec.columns().map(|column| usize::from(column.column));
-    let values: Vec<String> = columns.map(|column| shown(table, row, column, usize::MAX)).collect();
-    format!("Key ({})=({}) already exists.", names.join(", "), values.join(", "))
+/// A row's key of an index whose columns are named so.
+pub fn shown_index_key(names: &[String], columns: &[usize], table: &Table, row: &Row, clock: &Clock) -> String {
+    let values: Vec<String> = columns.iter().map(|&column| shown(table, row, column, usize::MAX, clock)).collect();
+    format!("Key ({})=({})", names.join(", "), values.join(", "))
 }

@@ -697,7 +697,9 @@ fn shown_key(table: &Table, columns: &[u16], key: &[Datum], run: &Run<'_>) -> St
         let mut text = Vec::new();
         match datum.as_value() {
             Value::Null => text.extend_from_slice(b"null"),
-            value => value::to_text(table.layout.column_type(usize::from(column)), &value, &mut text),
+            value => {
+                value::to_text_by(table.layout.column_type(usize::from(column)), &value, &run.env.clock, &mut text)
+            }
         }
         String::from_utf8_lossy(&text).into_owned()
     });

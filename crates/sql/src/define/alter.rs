@@ -9,10 +9,12 @@
 
 use super::constraint::{NewConstraint, check_foreign_types, check_generated};
 use super::create::{NewTable, check_column_name, primary_key, unique};
+use super::retype::mentions;
+use super::storage::Storage;
 use super::{Definer, Done};
+use crate::bind::Binder;
 use crate::bind::names::{OWN_TEMPORARY, RelationName, is_temporary, quoted};
 use crate::bind::scope::{Scope, fold};
-use crate::bind::{Binder, Refusal};
 use crate::error::SqlError;
 use crate::expr::{Expr, Frame, evaluate};
 use crate::parse::{AlterAction, AlterKind, SequenceClauses, Triggers};
@@ -197,11 +199,31 @@ impl Definer<'_> {
             }
             AlterAction::Owner(new) => self.change_owner(id.0, new),
             AlterAction::Triggers { enable, which } => self.switch_triggers(&table, *enable, which),
-            AlterAction::Nothing(what) => {
-                self.notice("00000", format!("{what} changes nothing here"));
-                Ok(())
+            AlterAction::Storage { options, resets } => self.alter_storage(options, *resets, Storage::Table),
+            AlterAction::ColumnStorage { column, options, resets } => {
+                self.column(&table, column)?;
+                self.alter_storage(options, *resets, Storage::Column)
             }
+            AlterAction::ColumnAdvice { column, what, value } => {
+                self.column(&table, column)?;
+                self.accept_advice(what, value)
+            }
+            AlterAction::Stored(stored) => self.accept_stored(stored, Storage::Table),
+            AlterAction::ByIndex { what, index } => {
+                let wanted = fold(index);
+                if !table.indexes.iter().any(|index| index.def.name == wanted) {
+                    let message = format!("index \"{wanted}\" for table \"{}\" does not exist", table.def.name);
+                    return Err(SqlError::new("42704", message).into());
+                }
+                self.nothing(what)
+            }
+            AlterAction::Nothing(what) => self.nothing(what),
         }
+    }
+
+    fn nothing(&mut self, what: &str) -> Done<()> {
+        self.notice("00000", format!("{what} changes nothing here"));
+        Ok(())
     }
 
     fn check_free(&self, namespace: freshet_engine::catalog::NamespaceId, name: &str) -> Done<()> {
@@ -246,6 +268,7 @@ impl Definer<'_> {
         let mut new = NewTable::of(table.def.clone());
         self.add_column(column, &mut new)?;
         super::create::check_width(&new.def)?;
+        self.keep_generated(&mut new.def, table.def.columns.len())?;
         check_generated(&new.def, Some(&table.def), &self.schema())?;
         let at = table.def.columns.len() as u16;
         let mut made = Vec::new();
@@ -572,15 +595,18 @@ impl Definer<'_> {
         &mut self,
         table: &Arc<Table>,
         column: &Ident,
-        ty: &ast::DataType,
+        declared: &ast::DataType,
         using: Option<&ast::Expr>,
     ) -> Done<()> {
         let at = self.column(table, column)?;
-        let ty = super::create::stored_type(ty)?;
+        let ty = super::create::stored_type(declared)?;
         let before = table.def.columns[at].clone();
         let name = &before.name;
         if before.role == ColumnRole::Generated && using.is_some() {
             return Err(SqlError::new("42601", "cannot specify USING when altering type of generated column").into());
+        }
+        if before.is_identity() {
+            self.retype_identity(table, at, declared, ty)?;
         }
         let schema = self.schema();
         let relation = self.full_name(table.def.namespace, &table.def.name);
@@ -616,7 +642,9 @@ impl Definer<'_> {
         };
         let mut def = table.def.clone();
         def.columns[at].ty = ty;
-        if let (false, Some(text)) = (before.is_computed() || before.is_identity(), &before.default) {
+        let is_other = cast::without_modifier(before.ty) != cast::without_modifier(ty);
+        let predicates = if is_other { self.respell(table, &mut def, at)? } else { Vec::new() };
+        if let (false, Some(text)) = (before.is_computed() || before.is_identity(), &def.columns[at].default) {
             crate::bind::rules::default_expr(text, ty, &schema).map_err(|_| {
                 SqlError::new(
                     "42804",
@@ -639,9 +667,11 @@ impl Definer<'_> {
         let layout = def.layout().map_err(|_| SqlError::new("54000", "the row is too wide"))?;
         let stays = using.is_none() && is_trivial(before.ty, ty) && hidden_stay && layout.is_same_record(&table.layout);
         if stays {
-            return Ok(self.engine.redefine_table(table.id, def)?);
+            self.engine.redefine_table(table.id, def)?;
+            return self.set_predicates(&self.current(table.id), predicates);
         }
         self.rewrite_with(table, def, Some((at, conversion)))?;
+        self.set_predicates(&self.current(table.id), predicates)?;
         let keys: Vec<u32> = schema
             .foreign_keys()
             .filter(|(t, c, key)| t.id == table.id && c.validated && key.columns.contains(&(at as u16)))
@@ -661,6 +691,16 @@ impl Definer<'_> {
             .filter(|(_, constraint, key)| constraint.validated && key.parent_columns.contains(&(at as u16)))
             .map(|(child, constraint, _)| (child.id, constraint.id))
             .try_for_each(|(child, id)| self.validate(child, &[id]))
+    }
+
+    /// An identity column's sequence has the column's type.
+    fn retype_identity(&mut self, table: &Table, at: usize, declared: &ast::DataType, ty: Type) -> Done<()> {
+        if !cast::is_integer(ty) {
+            let message = "identity column type must be smallint, integer, or bigint";
+            return Err(SqlError::new("22023", message).into());
+        }
+        let sequence = self.identity(table, at)?;
+        self.change_sequence(sequence, &SequenceClauses { ty: Some(declared.clone()), ..SequenceClauses::default() })
     }
 
     /// The cast that needs no USING.
@@ -974,7 +1014,14 @@ impl Definer<'_> {
                 Ok(self.engine.redefine_view(id, with_default(&view.def, at, None))?)
             }
             AlterAction::Owner(new) => self.change_owner(id, new),
-            AlterAction::Nothing(_) => Ok(()),
+            AlterAction::Storage { options, resets } => {
+                let check = super::view::changed_check(view.def.check, options, *resets)?;
+                if check.is_some() {
+                    let query = super::view::query_of(view)?;
+                    crate::bind::through::check_changeable(&query)?;
+                }
+                Ok(self.engine.redefine_view(id, ViewDef { check, ..view.def.clone() })?)
+            }
             _ => Err(SqlError::new("42809", format!("\"{}\" is not a table", view.def.name)).into()),
         }
     }
@@ -994,7 +1041,7 @@ impl Definer<'_> {
                 self.rename_sequence(id, namespace, sequence.def.name.clone())
             }
             AlterAction::Owner(new) => self.change_owner(id, new),
-            AlterAction::Nothing(_) => Ok(()),
+            AlterAction::Nothing(what) => self.nothing(what),
             _ => Err(SqlError::new("42809", format!("\"{}\" is not a table", sequence.def.name)).into()),
         }
     }
@@ -1040,7 +1087,10 @@ impl Definer<'_> {
                 self.notice("01000", message);
                 Ok(())
             }
-            AlterAction::Nothing(_) => Ok(()),
+            AlterAction::Storage { options, resets } => {
+                self.alter_storage(options, *resets, Storage::Index(index.def.kind))
+            }
+            AlterAction::Stored(stored) => self.accept_stored(stored, Storage::Index(index.def.kind)),
             _ => Err(SqlError::new("42809", format!("\"{}\" is not a table", index.def.name)).into()),
         }
     }
@@ -1055,19 +1105,8 @@ fn no_constraint(name: &str, table: &Table) -> SqlError {
     SqlError::new("42704", message)
 }
 
-/// Whether an expression over the table names the column.
-fn mentions(text: &str, def: &TableDef, at: usize, schema: &Arc<Schema>) -> bool {
-    let bound: Result<_, Refusal> = super::create::bind_over(text, Type::Text, def, schema)
-        .or_else(|_| super::create::bind_over(text, Type::Bool, def, schema));
-    match bound {
-        Ok((_, columns, _)) => columns.contains(&(at as u16)),
-        // What cannot be bound as either is looked at by its words.
-        Err(_) => super::view::mentions(text, &def.columns[at].name),
-    }
-}
-
 /// Whether an index is over the column: of a hidden one that was dropped with its index nobody asks anything.
-fn is_indexed(table: &Table, at: usize) -> bool {
+pub(super) fn is_indexed(table: &Table, at: usize) -> bool {
     table.indexes.iter().any(|index| index.def.columns.iter().any(|key| usize::from(key.column) == at))
 }
 
@@ -1130,6 +1169,6 @@ fn with_default(def: &ViewDef, column: u16, text: Option<String>) -> ViewDef {
     ViewDef { defaults: others.chain(text.map(|text| (column, text))).collect(), ..def.clone() }
 }
 
-fn asks_sequence(text: &str, ty: Type, schema: &Arc<Schema>) -> bool {
+pub(super) fn asks_sequence(text: &str, ty: Type, schema: &Arc<Schema>) -> bool {
     crate::bind::expr::default_of(text, ty, schema).is_ok_and(|(_, uses)| uses.sequences)
 }

@@ -1,6 +1,6 @@
 //! What do checks and foreign keys demand, and do the rows that are there keep it?
 
-use super::create::{NewTable, bind_over, constraint_name};
+use super::create::{NewTable, bind_over, constraint_name, scope_of};
 use super::{Definer, Done};
 use crate::bind::names::{RelationName, namespace_name};
 use crate::bind::rules::rules_of;
@@ -96,6 +96,7 @@ impl Definer<'_> {
     /// Binds the constraints of a table that is being created, and its generated columns.
     pub(super) fn bind_constraints(&mut self, new: &mut NewTable) -> Done<()> {
         let schema = self.schema();
+        self.keep_generated(&mut new.def, 0)?;
         check_generated(&new.def, None, &schema)?;
         for constraint in std::mem::take(&mut new.constraints) {
             let own: Vec<(IndexId, IndexDef)> = new.indexes.iter().map(|i| (IndexId(0), i.clone())).collect();
@@ -119,7 +120,7 @@ impl Definer<'_> {
         let is_taken = |name: &str| taken.iter().any(|t| t == name);
         let (given, kind, label) = match constraint {
             NewConstraint::Check { name, expr } => {
-                let text = expr.to_string();
+                let text = self.kept(&expr, Some(Type::Bool), &scope_of(def))?;
                 let (bound, columns, _) = bind_over(&text, Type::Bool, def, schema)?;
                 if bound.is_volatile() {
                     return Err(SqlError::unsupported("a sequence in a check").into());

@@ -9,25 +9,30 @@
 use super::constraint::{NewConstraint, deferral};
 use super::like::LikeIndexes;
 use super::sequence::NewSequence;
+use super::storage::Storage;
 use super::{Definer, Done, on_commit_drops, unused};
 use crate::bind::change::is_select;
 use crate::bind::names::{RelationName, qualified, quoted};
 use crate::bind::scope::{Scope, ScopeSource, fold};
 use crate::bind::types::type_of;
 use crate::bind::{Bind, Binder, Refusal};
+use crate::catalog::Catalog;
 use crate::compiled::Halt;
+use crate::compiled::change::shown_index_key;
 use crate::error::SqlError;
-use crate::parse::{Parsed, like_of, span_position};
+use crate::parse::{Parsed, Stored, like_of, span_position};
+use crate::value::Datum;
 use crate::value::cast::CastContext;
 use freshet_engine::catalog::{
     ColumnDef, ColumnRole, IndexDef, IndexKind, NamespaceId, Schema, Table, TableDef, TableId,
 };
-use freshet_engine::schema::{KeyColumn, SystemKind, Type};
+use freshet_engine::schema::{KeyColumn, Row, SystemKind, Type};
 use sqlparser::ast::helpers::stmt_create_table::CreateTableBuilder;
 use sqlparser::ast::{
-    self, ColumnOption, CreateTableOptions, GeneratedAs, Ident, IndexColumn, IndexOption, IndexType, KeyOrIndexDisplay,
-    NullsDistinctOption, Spanned, SqlOption, TableConstraint,
+    self, ColumnOption, GeneratedAs, Ident, IndexColumn, IndexOption, IndexType, KeyOrIndexDisplay,
+    NullsDistinctOption, Spanned, TableConstraint,
 };
+use std::cmp::Ordering;
 use std::sync::Arc;
 
 /// The INSERT that fills a table. Changes within WITH stand before it, where they may.
@@ -112,7 +117,9 @@ impl Definer<'_> {
         for constraint in &create.constraints {
             self.add_table_constraint(constraint, &mut new)?;
         }
-        let primary_kind = primary_key_kind(&create.table_options)?;
+        let mut stored = super::storage::of_table(&create.table_options)?;
+        let primary_kind = take_primary_key_kind(&mut stored)?;
+        self.accept_stored(&stored, Storage::Table)?;
         self.key_indexes(&mut new, primary_kind)?;
         self.indexes_like(&mut new)?;
         self.bind_constraints(&mut new)?;
@@ -273,7 +280,8 @@ impl Definer<'_> {
     /// A default's text as it is stored: sequences by their full names. `None`: NULL.
     pub(super) fn default_text(&self, expr: &ast::Expr, ty: Type) -> Done<Option<String>> {
         let schema = self.schema();
-        let text = super::view::with_full_sequence_names(expr, &schema).to_string();
+        let full = super::view::with_full_sequence_names(expr, &schema);
+        let text = self.kept(&full, Some(ty), &Scope::default())?;
         let (bound, _) = crate::bind::expr::default_of(&text, ty, &schema).map_err(|refusal| match refusal {
             Refusal::Error(e) if e.sqlstate == "42703" => {
                 Halt::Error(SqlError::new("0A000", "cannot use column reference in DEFAULT expression"))
@@ -406,8 +414,7 @@ impl Definer<'_> {
             if_not_exists,
             include,
             nulls_distinct,
-            // Storage parameters change nothing here.
-            with: _,
+            with,
             predicate,
             index_options,
             alter_options,
@@ -437,6 +444,7 @@ impl Definer<'_> {
             None => IndexKind::BTree,
             Some(using) => index_kind(using)?,
         };
+        self.accept_stored(&super::storage::of_index(with)?, Storage::Index(kind))?;
         let predicate = match predicate {
             None => None,
             Some(predicate) => Some(self.predicate(predicate, &table)?),
@@ -477,20 +485,52 @@ impl Definer<'_> {
         index: IndexDef,
     ) -> Done<freshet_engine::catalog::IndexId> {
         use freshet_engine::txn::{Error, Stop};
-        match self.engine.create_index_on(table.id, index) {
-            Err(Stop::Error(Error::UniqueViolation { index })) => {
+        match self.engine.create_index_on(table.id, index.clone()) {
+            Err(Stop::Error(Error::UniqueViolation { index: name })) => {
                 let namespace = crate::bind::names::namespace_name(self.engine.schema(), table.def.namespace);
-                Err(SqlError::new("23505", format!("could not create unique index \"{index}\""))
-                    .with_detail("Some key is there more than once.")
-                    .about(&namespace, &table.def.name, None, Some(&index))
-                    .into())
+                let error = SqlError::new("23505", format!("could not create unique index \"{name}\""));
+                let mut error = error.about(&namespace, &table.def.name, None, Some(&name));
+                error.detail = self.duplicate(table, &index)?;
+                Err(error.into())
             }
             other => Ok(other?),
         }
     }
 
+    /// The least key that is there twice, in PostgreSQL's words; `None`: it is not looked for among so many.
+    fn duplicate(&mut self, table: &Arc<Table>, index: &IndexDef) -> Done<Option<String>> {
+        const ROWS_MAX: usize = 1_000_000;
+        let names = Catalog::new(self.engine.schema().clone(), None).index_columns(table.id, index);
+        let columns: Vec<usize> = index.columns.iter().map(|key| usize::from(key.column)).collect();
+        let mut keys: Vec<(Vec<Datum>, String)> = Vec::new();
+        let clock = &self.env.clock;
+        self.engine.each_row_alone(table.id, &mut |engine, table, row: &mut Row| -> Done<()> {
+            let has_null = columns.iter().any(|&column| row.is_null(&table.layout, column));
+            if keys.len() <= ROWS_MAX && (index.nulls_not_distinct || !has_null) {
+                columns.iter().for_each(|&column| engine.fetch_long(table, row, column));
+                let key = columns.iter().map(|&column| row.get(&table.layout, column).into()).collect();
+                keys.push((key, shown_index_key(&names, &columns, table, row, clock)));
+            }
+            Ok(())
+        })?;
+        if keys.len() > ROWS_MAX {
+            return Ok(None);
+        }
+        let compare = |a: &[Datum], b: &[Datum]| {
+            let cells = columns.iter().zip(a.iter().zip(b));
+            let orders = cells.map(|(&column, (a, b))| match (a, b) {
+                (Datum::Null, _) | (_, Datum::Null) => (*a == Datum::Null).cmp(&(*b == Datum::Null)),
+                _ => table.layout.column_type(column).compare(&a.as_value(), &b.as_value()),
+            });
+            orders.fold(Ordering::Equal, Ordering::then)
+        };
+        keys.sort_by(|(a, _), (b, _)| compare(a, b));
+        let twice = keys.windows(2).find(|pair| compare(&pair[0].0, &pair[1].0).is_eq());
+        Ok(twice.map(|pair| format!("{} is duplicated.", pair[0].1)))
+    }
+
     fn predicate(&self, expr: &ast::Expr, table: &Arc<Table>) -> Done<String> {
-        let text = expr.to_string();
+        let text = self.kept(expr, Some(Type::Bool), &Scope::of_table(table, None))?;
         let (bound, uses_clock) = crate::bind::rules::table_expr(&text, Type::Bool, table, &self.schema())?;
         if uses_clock || !bound.is_immutable() || bound.is_stable() {
             let message = "functions in index predicate must be marked IMMUTABLE";
@@ -518,18 +558,19 @@ impl Definer<'_> {
                 // Looked at below, with the column's type.
                 operator_class: None,
             };
-            let (key, nulls) = match plain {
+            let mut text = String::new();
+            let (mut key, nulls) = match plain {
                 true => self.key_column(&ident, |name| table.column(name))?,
                 false => {
                     let options = &column.column.options;
                     let descending = options.asc == Some(false);
                     let nulls = options.nulls_first.is_some_and(|first| first != descending);
-                    let at = self.hidden_column(&mut def, table, &expr.to_string())?;
+                    text = self.kept(expr, None, &Scope::of_table(table, None))?;
+                    let at = self.hidden_column(&mut def, table, &text)?;
                     names.push(expression_name(expr));
                     (KeyColumn { column: at, descending }, nulls)
                 }
             };
-            let mut key = key;
             if let Some(class) = &column.operator_class {
                 super::opclass::check(class, kind, def.columns[usize::from(key.column)].ty)?;
             }
@@ -537,10 +578,9 @@ impl Definer<'_> {
                 names.push(table.def.columns[usize::from(key.column)].name.clone());
             }
             if let Some(predicate) = predicate.filter(|_| hides) {
-                let text = match plain {
-                    true => quoted(&table.def.columns[usize::from(key.column)].name),
-                    false => expr.to_string(),
-                };
+                if plain {
+                    text = quoted(&table.def.columns[usize::from(key.column)].name);
+                }
                 key.column =
                     self.hidden_column(&mut def, table, &format!("{}{text}{HIDING_ENDS}", hiding(predicate)))?;
             }
@@ -600,12 +640,21 @@ pub(super) fn index_type(text: &str, scope: &Scope, schema: &Arc<Schema>, is_new
     Ok(ty)
 }
 
+/// 42P17 for the predicate of an index that is there, if it is not the same each time over the columns' new types.
+pub(super) fn check_predicate(text: &str, def: &TableDef, schema: &Arc<Schema>) -> Done<()> {
+    let (bound, _, is_mutable) = bind_over(text, Type::Bool, def, schema)?;
+    match is_mutable || bound.is_stable() {
+        true => Err(SqlError::new("42P17", "functions in index predicate must be marked IMMUTABLE").into()),
+        false => Ok(()),
+    }
+}
+
 /// What a partial unique index's first column is computed by.
-fn hiding(predicate: &str) -> String {
+pub(super) fn hiding(predicate: &str) -> String {
     format!("CASE WHEN ({predicate}) THEN ")
 }
 
-const HIDING_ENDS: &str = " END";
+pub(super) const HIDING_ENDS: &str = " END";
 
 /// A hidden column's expression as it was written in its index.
 pub fn shown_key(text: &str, predicate: Option<&str>) -> String {
@@ -760,41 +809,19 @@ fn check_collation(collation: &ast::ObjectName) -> Result<(), SqlError> {
     }
 }
 
-/// `WITH (primary_key = hash | btree)`.
-fn primary_key_kind(options: &CreateTableOptions) -> Result<IndexKind, SqlError> {
-    let list = match options {
-        CreateTableOptions::None => return Ok(IndexKind::BTree),
-        CreateTableOptions::With(list) => list,
-        other => return Err(SqlError::unsupported(format!("{other}"))),
-    };
-    let mut kind = IndexKind::BTree;
-    for option in list {
-        let SqlOption::KeyValue { key, value } = option else {
-            return Err(SqlError::unsupported(format!("the storage parameter {option}")));
-        };
-        match fold(key).as_str() {
-            "primary_key" => {
-                kind = match value.to_string().trim_matches('\'').to_lowercase().as_str() {
-                    "hash" => IndexKind::Hash,
-                    "btree" => IndexKind::BTree,
-                    other => {
-                        return Err(SqlError::new(
-                            "22023",
-                            format!("invalid value for parameter \"primary_key\": \"{other}\""),
-                        )
-                        .with_hint("Available values: hash, btree."));
-                    }
-                }
-            }
-            // Rows never move, old versions lie elsewhere, garbage is collected as it arises: these have nothing to set.
-            "fillfactor" | "parallel_workers" | "oids" => {}
-            name if name.starts_with("autovacuum") || name.starts_with("toast") => {}
-            other => {
-                return Err(SqlError::new("22023", format!("unrecognized parameter \"{other}\"")));
-            }
+/// Takes `primary_key = hash | btree` out of a table's options.
+fn take_primary_key_kind(options: &mut Vec<Stored>) -> Result<IndexKind, SqlError> {
+    let is_it = |stored: &Stored| matches!(stored, Stored::Option(option) if option.namespace.is_none() && option.name == "primary_key");
+    let Some(at) = options.iter().position(is_it) else { return Ok(IndexKind::BTree) };
+    let Stored::Option(option) = options.remove(at) else { return Ok(IndexKind::BTree) };
+    match option.value_or_true().to_lowercase().as_str() {
+        "hash" => Ok(IndexKind::Hash),
+        "btree" => Ok(IndexKind::BTree),
+        other => {
+            let message = format!("invalid value for parameter \"primary_key\": \"{other}\"");
+            Err(SqlError::new("22023", message).with_hint("Available values: hash, btree."))
         }
     }
-    Ok(kind)
 }
 
 /// As many columns as PostgreSQL's tables have, those that were dropped counted with them.

@@ -3,11 +3,14 @@
 //! | module | question |
 //! |---|---|
 //! | `create` | what do CREATE TABLE and CREATE INDEX define |
+//! | `kept` | what does a definition keep of its session |
 //! | `like` | what does LIKE take from another table |
 //! | `constraint` | what do checks and foreign keys demand, and do the rows keep it |
 //! | `alter` | what does ALTER TABLE change |
+//! | `retype` | what do expressions over a column mean once its type is another one |
 //! | `remove` | what goes with what is dropped, and what forbids it |
 //! | `sequence` | what are sequences, serial and identity columns |
+//! | `storage` | what do storage options ask for |
 //! | `schema` | what names a schema |
 //! | `view` | what does a view stand for |
 //! | `role` | what are roles, and who is a member of whom |
@@ -21,16 +24,20 @@ mod alter;
 mod constraint;
 mod create;
 mod grant;
+mod kept;
 mod like;
 mod opclass;
 mod removal;
 mod remove;
+mod retype;
 mod role;
 mod schema;
 mod sequence;
+mod storage;
 pub mod view;
 
 pub use create::shown_key;
+pub use kept::shown_by;
 
 use crate::bind::Refusal;
 use crate::bind::names::{OWN_TEMPORARY, RelationName, TEMPORARY, is_temporary, is_temporary_of};

@@ -4,17 +4,19 @@
 //!    path, and whatever columns come later.
 //! 2. A statement that names views is rewritten before it is bound, so both roads see tables only.
 
+use super::kept::note_objects;
 use super::{Definer, Done};
 use crate::bind::cte::Ctes;
-use crate::bind::names::{RelationName, qualified};
+use crate::bind::names::{RelationName, is_temporary, qualified};
 use crate::bind::query::has_group_by;
 use crate::bind::record::RECORD;
 use crate::bind::scope::fold;
 use crate::error::SqlError;
 use crate::parse::printed::literal;
-use crate::parse::{Parsed, parse, parse_expression};
+use crate::parse::{Parsed, StorageOption, parse, parse_expression};
+use crate::route::Routed;
 use crate::value::pgtype::name as type_name;
-use freshet_engine::catalog::{CheckOption, Schema, View, ViewDef};
+use freshet_engine::catalog::{CheckOption, Schema, TableId, View, ViewDef};
 use freshet_engine::schema::Type;
 use sqlparser::ast::{
     self, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, JoinConstraint, ObjectName, ObjectNamePart,
@@ -35,9 +37,10 @@ impl Definer<'_> {
         }
         self.check_names_in(&create.query)?;
         let written = RelationName::of(&create.name)?;
-        let namespace = self.home(&written, create.temporary)?;
         let schema = self.schema();
-        let (mut columns, text) = columns_of(&create.query, &schema)?;
+        let (routed, text) = routed(&create.query, &schema)?;
+        let mut columns = shown_columns(&routed);
+        let text = self.kept_query(text, &routed.session_literals)?;
         if create.columns.len() > columns.len() {
             return Err(SqlError::new("42601", "CREATE VIEW specifies more column names than columns").into());
         }
@@ -48,11 +51,16 @@ impl Definer<'_> {
         if let Some((name, _)) = columns.iter().find(|(name, _)| !names.insert(name.clone())) {
             return Err(SqlError::new("42701", format!("column \"{name}\" specified more than once")).into());
         }
-        let reads = reads_of(&create.query, &schema);
+        let mut reads = reads_of(&create.query, &schema);
+        let temporary = create.temporary || self.becomes_temporary(&written, &reads);
+        note_objects(&routed.session_literals, &self.reading_clock(), &mut reads);
         let check = check_option(&create.options)?;
         if check.is_some() {
             crate::bind::through::check_changeable(&create.query)?;
         }
+        let namespace = self.home(&written, temporary)?;
+        // A temporary one's own schema may have come with it.
+        let schema = self.schema();
         let def =
             ViewDef { namespace, name: written.name.clone(), columns, query: text, reads, check, defaults: Vec::new() };
         if let Some(old) = schema.view_in(namespace, &written.name).filter(|_| create.or_replace) {
@@ -79,6 +87,22 @@ impl Definer<'_> {
         }
         self.engine.create_view(def)?;
         Ok(())
+    }
+}
+
+impl Definer<'_> {
+    /// Whether a view reads what is temporary, which its author is told.
+    fn becomes_temporary(&mut self, name: &RelationName, reads: &[u32]) -> bool {
+        let schema = self.schema();
+        let namespace_of = |&id: &u32| {
+            let table = schema.table_by_id(TableId(id)).map(|table| table.def.namespace);
+            table.or_else(|| schema.view_by_id(id).map(|view| view.def.namespace))
+        };
+        let is_so = reads.iter().filter_map(namespace_of).any(|namespace| is_temporary(&schema, namespace));
+        if is_so {
+            self.notice("00000", format!("view \"{}\" will be a temporary view", name.name));
+        }
+        is_so
     }
 }
 
@@ -115,6 +139,25 @@ fn check_option(options: &ast::CreateTableOptions) -> Result<Option<CheckOption>
         }
     }
     Ok(check)
+}
+
+/// The check option of a view, some of whose options are set or reset.
+pub fn changed_check(
+    before: Option<CheckOption>,
+    options: &[StorageOption],
+    resets: bool,
+) -> Result<Option<CheckOption>, SqlError> {
+    let named = |option: &&StorageOption| option.namespace.is_none() && option.name == "check_option";
+    if resets {
+        return Ok(before.filter(|_| options.iter().find(named).is_none()));
+    }
+    let literal = |option: &StorageOption| {
+        let value = option.value.clone().unwrap_or_else(|| "true".to_owned());
+        let value = Expr::Value(Value::SingleQuotedString(value).with_empty_span());
+        ast::SqlOption::KeyValue { key: Ident::with_quote('"', option.name.clone()), value }
+    };
+    let list = options.iter().map(literal).collect();
+    Ok(check_option(&ast::CreateTableOptions::With(list))?.or(before))
 }
 
 fn value_text(value: &Expr) -> String {
@@ -161,6 +204,16 @@ pub type ViewShape = (Vec<(String, Option<Type>)>, String);
 
 /// The columns that a query gives, and its text as a view keeps it.
 pub fn columns_of(query: &Query, schema: &Arc<Schema>) -> Result<ViewShape, SqlError> {
+    let (routed, text) = routed(query, schema)?;
+    Ok((shown_columns(&routed), text))
+}
+
+fn shown_columns(routed: &Routed) -> Vec<(String, Option<Type>)> {
+    routed.columns.iter().map(|c| (c.name.clone(), Some(c.declared()))).collect()
+}
+
+/// A query with the names that a view keeps, as it is planned, and its text.
+fn routed(query: &Query, schema: &Arc<Schema>) -> Result<(Routed, String), SqlError> {
     let mut query = query.clone();
     let mut full = Full { schema, ctes: Ctes::default() };
     let _ = VisitMut::visit(&mut query, &mut full);
@@ -176,8 +229,7 @@ pub fn columns_of(query: &Query, schema: &Arc<Schema>) -> Result<ViewShape, SqlE
         let message = format!("column \"{}\" has pseudo-type record", column.name);
         return Err(SqlError::new("42P16", message));
     }
-    let columns = routed.columns.iter().map(|c| (c.name.clone(), Some(c.declared())));
-    Ok((columns.collect(), text))
+    Ok((routed, text))
 }
 
 fn object_name(namespace: &str, name: &str) -> ObjectName {
@@ -655,7 +707,7 @@ fn add_names(from: &ast::TableWithJoins, relation: &RelationName, names: &mut Ve
     }
 }
 
-fn parsed(query: &str) -> Result<Box<Statement>, SqlError> {
+pub fn parsed(query: &str) -> Result<Box<Statement>, SqlError> {
     match parse(query)? {
         Parsed::Sql(statement) => Ok(statement),
         _ => Err(SqlError::new("XX000", "a view's text is no query")),

@@ -75,6 +75,8 @@ pub struct Env {
     pub sequences: Option<Arc<SessionSequences>>,
     /// The session's advisory locks, once a statement may ask for one.
     pub keys: Option<Arc<AdvisoryKeys>>,
+    /// What the session keeps by name.
+    pub listed: Option<Arc<crate::session::listed::Listed>>,
     /// Who else is connected.
     pub activity: Option<Arc<crate::activity::Activity>>,
     /// What is known of tables; `None` where nothing is.

@@ -2,7 +2,7 @@
 
 use super::grammar::Grammar;
 use super::printed::parser_of;
-use super::{Parsed, near, syntax_error};
+use super::{Kept, Parsed, near, syntax_error};
 use crate::error::SqlError;
 use sqlparser::ast::{Ident, ObjectName};
 use sqlparser::parser::{Parser, ParserError};
@@ -54,7 +54,13 @@ pub(super) fn parse_analyze(words: &[&TokenWithSpan], sql: &str) -> Result<Parse
     match parser.peek_token() {
         next if next.token != Token::EOF => Err(near(sql, &next)),
         _ if samples => Ok(Parsed::Analyze { tables, tag: if is_vacuum { "VACUUM" } else { "ANALYZE" } }),
-        _ => Ok(Parsed::NoOperation("VACUUM")),
+        _ if tables.iter().any(|analyzed| !analyzed.columns.is_empty()) => {
+            Err(SqlError::new("0A000", "ANALYZE option must be specified when a column list is provided"))
+        }
+        _ => {
+            let of = tables.into_iter().map(|analyzed| Kept::Table(analyzed.table)).collect();
+            Ok(Parsed::Upkeep { tag: "VACUUM", of })
+        }
     }
 }
 
@@ -114,7 +120,7 @@ mod tests {
     fn of(sql: &str) -> Result<(usize, &'static str), String> {
         match parse(sql) {
             Ok(Parsed::Analyze { tables, tag }) => Ok((tables.len(), tag)),
-            Ok(Parsed::NoOperation(tag)) => Ok((usize::MAX, tag)),
+            Ok(Parsed::Upkeep { tag, .. }) => Ok((usize::MAX, tag)),
             Ok(other) => Err(format!("{other:?}")),
             Err(error) => Err(error.sqlstate.to_owned()),
         }

@@ -12,7 +12,6 @@
 //! | `(t).*` | `t.*` |
 //! | `TABLE t` | `SELECT * FROM t` |
 //! | `FROM ONLY t` | `FROM t`: nothing is inherited |
-//! | `CREATE UNLOGGED TABLE`, `CREATE TABLE ... TABLESPACE pg_default` | `CREATE TABLE ...` |
 //! | `CREATE RECURSIVE VIEW v (a) AS ...` | `CREATE VIEW v (a) AS WITH RECURSIVE v (a) AS (...) SELECT a FROM v` |
 //! | `CREATE TABLE t (a, b) AS` | `CREATE TABLE t (a text, b text) AS`: the types are the query's |
 //! | `CREATE TABLE t (CHECK (...) NOT VALID)` | without NOT VALID |
@@ -316,20 +315,11 @@ fn without_only(mut tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     tokens
 }
 
-/// CREATE TABLE without UNLOGGED, NOT VALID (all of its rows are) and NULLS DISTINCT, and with types for the columns that are named before AS.
+/// CREATE TABLE without NOT VALID (all of its rows are) and NULLS DISTINCT, and with types for the columns that are named before AS.
 fn created(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     let mut tokens = words_of(tokens);
-    for at in (1..tokens.len().saturating_sub(1)).rev() {
-        // Where everything is.
-        if keyword(tokens.get(at)) == Keyword::TABLESPACE && is_word(tokens.get(at + 1), "pg_default") {
-            tokens.drain(at..at + 2);
-        }
-    }
     if let Some(at) = tokens.iter().take(4).position(|t| keyword(Some(t)) == Keyword::RECURSIVE) {
         return recursive_view(tokens, at);
-    }
-    if is_word(tokens.get(1), "unlogged") && keyword(tokens.get(2)) == Keyword::TABLE {
-        tokens.remove(1);
     }
     let Some(table) = tokens.iter().take(4).position(|t| keyword(Some(t)) == Keyword::TABLE) else { return tokens };
     let Some(open) = tokens.iter().position(|t| t.token == Token::LParen) else { return tokens };

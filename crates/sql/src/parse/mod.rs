@@ -14,6 +14,9 @@ pub mod printed;
 mod refused;
 mod words;
 mod role;
+mod scope;
+mod storage;
+mod upkeep;
 mod utility;
 
 use crate::compiled::lock::mode_named;
@@ -22,6 +25,9 @@ use crate::notice::Notice;
 pub use utility::{AlterAction, AlterKind, Overriding, SequenceClauses, Triggers, Utility, clauses_of, notes};
 
 pub use role::{GrantStatement, GrantTarget, RoleCommand, RoleOptions, RoleSpec};
+pub use scope::global_notice;
+pub use storage::{StorageOption, Stored, stored_of};
+pub use upkeep::Kept;
 
 pub use element::{Part, part_of};
 #[cfg(feature = "query")]
@@ -69,6 +75,11 @@ pub enum Parsed {
     /// Of this session's prepared statements and cursors.
     Named(Box<named::NamedStatement>),
     Copy(Box<copy::CopyStatement>),
+    /// VACUUM, CLUSTER and REINDEX, which have nothing to do.
+    Upkeep {
+        tag: &'static str,
+        of: Vec<Kept>,
+    },
     /// A change of the schema that the grammar lacks.
     Utility(Box<Utility>),
     LockTable {
@@ -102,6 +113,7 @@ pub fn parse(sql: &str) -> Result<Parsed, SqlError> {
     while matches!(last_word(&tokens), Some(Token::SemiColon | Token::Whitespace(_) | Token::EOF)) {
         tokens.pop();
     }
+    scope::take(sql, &mut tokens)?;
     let words: Vec<&TokenWithSpan> = tokens.iter().filter(|t| !matches!(t.token, Token::Whitespace(_))).collect();
     if words.is_empty() {
         return Ok(Parsed::Empty);
@@ -122,7 +134,8 @@ pub fn parse(sql: &str) -> Result<Parsed, SqlError> {
     let with_data = mend::take_with_data(&mut tokens);
     let check_option = mend::take_check_option(&mut tokens);
     let dialect = Grammar::default();
-    let mended = mend::mend(tokens);
+    let mut mended = mend::mend(tokens);
+    let stored = storage::take(&mut mended);
     let mut parser = parser_of(&dialect, mended);
     let mut statement = parser.parse_statement().map_err(|e| syntax_error(sql, e))?;
     let next = parser.peek_token();
@@ -131,6 +144,7 @@ pub fn parse(sql: &str) -> Result<Parsed, SqlError> {
     }
     refused::check_statement(&statement, &doubts)?;
     leave_notes(&mut statement, notes)?;
+    storage::leave(&mut statement, &stored);
     if let Some(option) = check_option {
         leave_check_option(&mut statement, option)?;
     }
@@ -327,10 +341,8 @@ fn own_command(words: &[&TokenWithSpan], sql: &str) -> Result<Option<Parsed>, Sq
     if is(0, "set") && is(1, "constraints") {
         return set_constraints(words, sql).map(Some);
     }
-    for (word, tag) in [("cluster", "CLUSTER"), ("reindex", "REINDEX")] {
-        if is(0, word) {
-            return Ok(Some(Parsed::NoOperation(tag)));
-        }
+    if is(0, "cluster") || is(0, "reindex") {
+        return upkeep::parse_upkeep(words, sql).map(Some);
     }
     if is(0, "abort") {
         let optional = matches!(words.get(1).map(|t| keyword(t)), Some(Keyword::WORK | Keyword::TRANSACTION));

@@ -5,6 +5,7 @@
 use super::grammar::Grammar;
 use super::printed::parser_of;
 use super::role::{RoleCommand, RoleSpec};
+use super::storage::{StorageOption, Stored, option_value, storage_options};
 use super::{is_word, keyword, near, syntax_error};
 use crate::error::SqlError;
 use sqlparser::ast::{
@@ -161,6 +162,30 @@ pub enum AlterAction {
     Triggers {
         enable: bool,
         which: Triggers,
+    },
+    /// SET and RESET of storage parameters.
+    Storage {
+        options: Vec<StorageOption>,
+        resets: bool,
+    },
+    /// The same of a column's.
+    ColumnStorage {
+        column: Ident,
+        options: Vec<StorageOption>,
+        resets: bool,
+    },
+    /// SET STATISTICS, STORAGE and COMPRESSION of a column, and the value.
+    ColumnAdvice {
+        column: Ident,
+        what: &'static str,
+        value: String,
+    },
+    /// Where and how a table, an index or a new key is stored.
+    Stored(Vec<Stored>),
+    /// CLUSTER ON and REPLICA IDENTITY USING INDEX.
+    ByIndex {
+        what: &'static str,
+        index: Ident,
     },
     /// What changes nothing here.
     Nothing(&'static str),
@@ -324,11 +349,19 @@ pub(super) fn utility(sql: &str, words: &[&TokenWithSpan]) -> Result<Option<Util
     let dialect = Grammar::default();
     let tokens: Vec<TokenWithSpan> = words.iter().map(|t| (*t).clone()).collect();
     let mut tokens = super::forms::with_plain_forms(tokens);
+    let mut stored = Vec::new();
     if word(0) == Keyword::ALTER {
         (0..tokens.len()).rev().for_each(|at| super::forms::strict_added(&mut tokens, at));
+        tokens = super::mend::words_of(tokens);
+        stored = super::storage::take(&mut tokens);
     }
     let mut parser = parser_of(&dialect, tokens);
-    let parsed = command(&mut parser).map_err(|e| syntax_error(sql, e))?;
+    let mut parsed = command(&mut parser).map_err(|e| syntax_error(sql, e))?;
+    if let Utility::Alter { actions, .. } = &mut parsed
+        && !stored.is_empty()
+    {
+        actions.push(AlterAction::Stored(stored));
+    }
     let next = parser.peek_token();
     if next.token != Token::EOF {
         return Err(near(sql, &next));
@@ -471,25 +504,35 @@ fn action(p: &mut Parser<'_>) -> Read<AlterAction> {
     let set = p.parse_one_of_keywords(&[Keyword::SET, Keyword::RESET]);
     if set.is_some() {
         if p.peek_token().token == Token::LParen {
-            skip_parentheses(p)?;
-            return Ok(AlterAction::Nothing("storage parameters"));
+            return Ok(AlterAction::Storage { options: storage_options(p)?, resets: set == Some(Keyword::RESET) });
         }
-        if p.parse_keyword(Keyword::UNLOGGED) || take_word(p, "logged") {
+        if p.parse_keyword(Keyword::UNLOGGED) {
+            return Ok(AlterAction::Nothing("SET UNLOGGED"));
+        }
+        if take_word(p, "logged") {
             return Ok(AlterAction::Nothing("SET LOGGED"));
         }
         if p.parse_keyword(Keyword::WITHOUT) {
-            p.parse_identifier()?;
+            if !p.parse_keyword(Keyword::CLUSTER) && !take_word(p, "oids") {
+                return p.expected("CLUSTER or OIDS", p.peek_token());
+            }
             return Ok(AlterAction::Nothing("SET WITHOUT"));
         }
         if p.parse_keyword(Keyword::TABLESPACE) {
-            p.parse_identifier()?;
-            return Ok(AlterAction::Nothing("SET TABLESPACE"));
+            return Ok(AlterAction::Stored(vec![Stored::Tablespace(crate::bind::scope::fold(&p.parse_identifier()?))]));
+        }
+        if p.parse_keywords(&[Keyword::ACCESS, Keyword::METHOD]) {
+            return Ok(AlterAction::Stored(vec![Stored::Method(crate::bind::scope::fold(&p.parse_identifier()?))]));
         }
     }
     if p.parse_keywords(&[Keyword::REPLICA, Keyword::IDENTITY]) {
-        // DEFAULT, FULL, NOTHING, or an index: nothing is replicated by rows.
-        let _ = p.parse_keywords(&[Keyword::USING, Keyword::INDEX]);
-        let _ = p.parse_identifier()?;
+        // Nothing is replicated by rows.
+        if p.parse_keywords(&[Keyword::USING, Keyword::INDEX]) {
+            return Ok(AlterAction::ByIndex { what: "REPLICA IDENTITY", index: p.parse_identifier()? });
+        }
+        if !p.parse_keyword(Keyword::DEFAULT) && !p.parse_keyword(Keyword::FULL) && !take_word(p, "nothing") {
+            return p.expected("DEFAULT, FULL, NOTHING or USING INDEX", p.peek_token());
+        }
         return Ok(AlterAction::Nothing("REPLICA IDENTITY"));
     }
     let switch = p.parse_one_of_keywords(&[Keyword::ENABLE, Keyword::DISABLE]);
@@ -507,8 +550,7 @@ fn action(p: &mut Parser<'_>) -> Read<AlterAction> {
     }
     if p.parse_keyword(Keyword::CLUSTER) {
         p.expect_keyword(Keyword::ON)?;
-        p.parse_identifier()?;
-        return Ok(AlterAction::Nothing("CLUSTER ON"));
+        return Ok(AlterAction::ByIndex { what: "CLUSTER ON", index: p.parse_identifier()? });
     }
     p.expected("an action of ALTER", p.peek_token())
 }
@@ -621,15 +663,15 @@ fn alter_column(p: &mut Parser<'_>, column: Ident) -> Read<AlterAction> {
         });
     }
     let next = p.peek_token();
-    if keyword(&next) == Keyword::SET && p.peek_nth_token(1).token == Token::LParen {
-        p.next_token();
-        skip_parentheses(p)?;
-        return Ok(AlterAction::Nothing("column options"));
+    if matches!(keyword(&next), Keyword::SET | Keyword::RESET) && p.peek_nth_token(1).token == Token::LParen {
+        let resets = keyword(&p.next_token()) == Keyword::RESET;
+        return Ok(AlterAction::ColumnStorage { column, options: storage_options(p)?, resets });
     }
-    if keyword(&next) == Keyword::SET && matches!(keyword(&p.peek_nth_token(1)), Keyword::STATISTICS | Keyword::STORAGE)
-    {
-        (0..3).for_each(|_| drop(p.next_token()));
-        return Ok(AlterAction::Nothing("SET STATISTICS"));
+    for what in ["statistics", "storage", "compression"] {
+        if keyword(&next) == Keyword::SET && is_word(&p.peek_nth_token(1).token, what) {
+            (0..2).for_each(|_| drop(p.next_token()));
+            return Ok(AlterAction::ColumnAdvice { column, what, value: option_value(p)? });
+        }
     }
     set_identity(p, column)
 }
@@ -673,20 +715,6 @@ fn in_parentheses(p: &mut Parser<'_>) -> Read<SequenceClauses> {
     let clauses = sequence_clauses(p)?;
     p.expect_token(&Token::RParen)?;
     Ok(clauses)
-}
-
-fn skip_parentheses(p: &mut Parser<'_>) -> Read<()> {
-    p.expect_token(&Token::LParen)?;
-    let mut depth = 1;
-    while depth > 0 {
-        match p.next_token().token {
-            Token::LParen => depth += 1,
-            Token::RParen => depth -= 1,
-            Token::EOF => return p.expected(")", p.peek_token()),
-            _ => {}
-        }
-    }
-    Ok(())
 }
 
 fn sequence_clauses(p: &mut Parser<'_>) -> Read<SequenceClauses> {

@@ -83,6 +83,7 @@ mod template;
 mod window;
 mod with;
 
+use crate::bind::expr::SessionLiteral;
 use crate::bind::names::tables_below;
 use crate::bind::{Binder, Refusal};
 use crate::catalog::Known;
@@ -148,6 +149,7 @@ impl DataFusion {
             change: bound.parts.iter().map(|part| part.action.command()).find(|command| *command != "SELECT"),
             locks: bound.parts.iter().map(|part| &part.action).chain([&bound.action]).any(Action::locks),
             uses_sequences: bound.uses_sequences,
+            session_literals: bound.session_literals,
             per_row: AtomicBool::new(ways.per_row.get()),
             is_correlated: ways.is_correlated.get(),
             is_wide: AtomicBool::new(false),
@@ -165,6 +167,7 @@ struct Bound {
     action: Action,
     uses_sequences: bool,
     uses_clock: bool,
+    session_literals: Vec<SessionLiteral>,
     /// Of a plan that is kept: its parameters.
     holes: Option<Holes>,
 }
@@ -233,7 +236,8 @@ fn bind(
             let uses_sequences = binder.uses_sequences;
             let (uses_clock, types) = (binder.uses_clock, binder.parameter_types());
             let holes = planner.holes.take();
-            Ok((Bound { parts, plan: rel.plan, action, uses_sequences, uses_clock, holes }, types))
+            let session_literals = std::mem::take(&mut binder.session_literals);
+            Ok((Bound { parts, plan: rel.plan, action, uses_sequences, uses_clock, session_literals, holes }, types))
         }
         Err(Refusal::Error(error)) => Err(Unbound::Error(error)),
         Err(Refusal::NotCompiled { what, position }) => Err(Unbound::Error(SqlError::unsupported(what).at(position))),
@@ -274,6 +278,7 @@ struct DataFusionStatement {
     /// There are some that were left to DataFusion.
     is_correlated: bool,
     uses_sequences: bool,
+    session_literals: Vec<SessionLiteral>,
     /// A run found that its sums do not fit at a fixed scale.
     is_wide: AtomicBool,
     templates: Templates,
@@ -363,6 +368,10 @@ impl Planned for Shared {
 
     fn uses_sequences(&self) -> bool {
         self.0.uses_sequences
+    }
+
+    fn session_literals(&self) -> Vec<SessionLiteral> {
+        self.0.session_literals.clone()
     }
 
     fn explain(&self, context: &mut RoadContext<'_>, options: &Options) -> Result<Box<dyn Running>, SqlError> {
@@ -507,7 +516,7 @@ impl DataFusionStatement {
         let reader = context.session.reader();
         let bound = self.bind_in(&ways, context.parameters, &env, Some(reader));
         let made = match bound {
-            Ok(Bound { parts, plan, action, uses_sequences: false, uses_clock: false, holes: Some(holes) })
+            Ok(Bound { parts, plan, action, uses_sequences: false, uses_clock: false, holes: Some(holes), .. })
                 if parts.is_empty() && !action.locks() =>
             {
                 // Tables may have been sampled just now.

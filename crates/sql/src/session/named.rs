@@ -4,7 +4,8 @@
 //! 2. A cursor has all rows of its query from its DECLARE on: they are counted in the memory limit, and never change.
 //! 3. A cursor without HOLD ends with its transaction; one with HOLD that a transaction made goes with it when that rolls back.
 
-use super::{Block, CommandTag, Outcome, Session, Step, done, is_same_row};
+use super::listed::{ListedCursor, ListedStatement};
+use super::{Block, CommandTag, Outcome, Session, Step, done, is_same_row, now};
 use crate::bind::names::RelationName;
 use crate::bind::query::has_group_by;
 use crate::bind::{Binder, Refusal, scope::Scope};
@@ -32,14 +33,21 @@ const CURSORS_MAX: usize = 10_000;
 #[derive(Default)]
 pub(super) struct Names {
     /// Asked three times a statement.
-    statements: HashMap<Box<[u8]>, Arc<Prepared>, RandomState>,
+    statements: HashMap<Box<[u8]>, Kept, RandomState>,
     cursors: BTreeMap<String, Cursor>,
     /// A DECLARE whose query runs.
     declaring: Option<Declaring>,
 }
 
+/// A prepared statement, and its entry in the session's list.
+struct Kept {
+    prepared: Arc<Prepared>,
+    _listed: Option<Arc<ListedStatement>>,
+}
+
 struct Declaring {
     name: String,
+    text: Box<str>,
     scroll: Option<bool>,
     hold: bool,
     columns: Arc<[Column]>,
@@ -67,6 +75,7 @@ struct Cursor {
     savepoints: usize,
     row: Option<RowKey>,
     durable: Option<Cts>,
+    _listed: Option<Arc<ListedCursor>>,
 }
 
 impl Names {
@@ -82,15 +91,28 @@ impl Session {
     /// The prepared statement of this name.
     #[inline]
     pub fn statement(&self, name: &[u8]) -> Option<&Arc<Prepared>> {
-        self.names.statements.get(name)
+        self.names.statements.get(name).map(|kept| &kept.prepared)
     }
 
     pub fn keep_statement(&mut self, name: &[u8], statement: &Arc<Prepared>) -> Result<(), SqlError> {
+        self.keep(name, statement, None)
+    }
+
+    /// `declaration`: the PREPARE that it is of.
+    fn keep(&mut self, name: &[u8], prepared: &Arc<Prepared>, declaration: Option<&str>) -> Result<(), SqlError> {
         if self.names.statements.contains_key(name) {
             let name = String::from_utf8_lossy(name);
             return Err(SqlError::new("42P05", format!("prepared statement \"{name}\" already exists")));
         }
-        self.names.statements.insert(name.into(), statement.clone());
+        let listed = self.env.listed.as_ref().map(|listed| {
+            listed.add_statement(ListedStatement {
+                name: String::from_utf8_lossy(name).into_owned(),
+                declaration: declaration.map(Into::into),
+                prepared: prepared.clone(),
+                made_at: now(),
+            })
+        });
+        self.names.statements.insert(name.into(), Kept { prepared: prepared.clone(), _listed: listed });
         Ok(())
     }
 
@@ -112,7 +134,7 @@ impl Session {
         let fits = |new: &Arc<Prepared>| new.parameters == statement.parameters && new.columns == statement.columns;
         let Some(new) = known.filter(fits) else { return statement };
         if let Some(kept) = self.names.statements.get_mut(name) {
-            *kept = new.clone();
+            kept.prepared = new.clone();
         }
         new
     }
@@ -167,7 +189,7 @@ impl Session {
         rows: &mut RowSet,
     ) -> Result<Step, SqlError> {
         let step = match named {
-            NamedStatement::Prepare { name, types, sql } => self.prepare_named(name, types, sql),
+            NamedStatement::Prepare { name, types, sql } => self.prepare_named(name, types, sql, &statement.sql),
             NamedStatement::Execute { explain, name, arguments, sql, before } => {
                 return self.execute_named((explain, name), arguments, (sql, *before), &statement.columns, rows);
             }
@@ -180,8 +202,14 @@ impl Session {
                 done("DEALLOCATE")
             }),
             NamedStatement::Declare { name, scroll, hold, sql } => {
-                let declaring =
-                    Declaring { name: name.clone(), scroll: *scroll, hold: *hold, columns: Arc::new([]), row: None };
+                let declaring = Declaring {
+                    name: name.clone(),
+                    text: statement.sql.as_str().into(),
+                    scroll: *scroll,
+                    hold: *hold,
+                    columns: Arc::new([]),
+                    row: None,
+                };
                 return self.declare(declaring, sql, (&statement.declared, parameters), rows);
             }
             NamedStatement::Fetch { name, direction, moves } => self.fetch(name, *direction, *moves, rows),
@@ -200,12 +228,18 @@ impl Session {
         step.map_err(|error| self.statement_failed(error))
     }
 
-    fn prepare_named(&mut self, name: &str, types: &[Option<Type>], sql: &str) -> Result<Step, SqlError> {
+    fn prepare_named(
+        &mut self,
+        name: &str,
+        types: &[Option<Type>],
+        sql: &str,
+        declaration: &str,
+    ) -> Result<Step, SqlError> {
         if self.statement(name.as_bytes()).is_some() {
             return Err(SqlError::new("42P05", format!("prepared statement \"{name}\" already exists")));
         }
         let statement = self.plan_in_transaction(sql, types)?;
-        self.keep_statement(name.as_bytes(), &statement)?;
+        self.keep(name.as_bytes(), &statement, Some(declaration))?;
         Ok(done("PREPARE"))
     }
 
@@ -402,7 +436,17 @@ impl Session {
         match step {
             Ok(Step::Done(outcome)) if self.names.declaring.is_some() => {
                 let declaring = self.names.declaring.take().expect("just seen");
+                let listed = self.env.listed.as_ref().map(|listed| {
+                    listed.add_cursor(ListedCursor {
+                        name: declaring.name.clone(),
+                        declaration: declaring.text,
+                        hold: declaring.hold,
+                        scroll: declaring.scroll != Some(false),
+                        made_at: now(),
+                    })
+                });
                 let cursor = Cursor {
+                    _listed: listed,
                     rows: std::mem::take(rows),
                     columns: declaring.columns,
                     position: 0,

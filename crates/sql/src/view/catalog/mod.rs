@@ -11,6 +11,7 @@
 //! | `roles` | who there is, and what is granted |
 //! | `information` | `information_schema` |
 //! | `statistics` | what the planner knows of columns |
+//! | `named` | which prepared statements and cursors does the session have |
 //! | `definition` | how are expressions and queries of definitions written |
 //!
 //! 1. A relation without a generator is about what is not there (triggers, policies, publications): it is empty.
@@ -22,6 +23,7 @@ mod fill;
 mod fixed;
 mod information;
 mod listing;
+mod named;
 mod objects;
 mod relation;
 mod roles;
@@ -50,7 +52,7 @@ pub fn is_table(name: &str) -> bool {
 /// Every generator.
 fn sources() -> impl Iterator<Item = &'static Source> {
     let all = objects::SOURCES.iter().chain(listing::SOURCES).chain(roles::SOURCES);
-    all.chain(information::SOURCES).chain(statistics::SOURCES).chain(work::SOURCES)
+    all.chain(information::SOURCES).chain(statistics::SOURCES).chain(work::SOURCES).chain(named::SOURCES)
 }
 
 impl SystemView for Shape {
