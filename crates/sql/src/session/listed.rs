@@ -91,7 +91,7 @@ mod tests {
             listed.add_cursor(cursor("gone"));
         }
         let names: Vec<String> = listed.cursors().iter().map(|cursor| cursor.name.clone()).collect();
-        assert_eq!(names, [kept.name.clone()]);
+        assert_eq!(names, std::slice::from_ref(&kept.name));
         assert!(listed.cursors.lock().len() < 16, "what is gone leaves the list");
     }
 }
