@@ -1205,6 +1205,7 @@ impl Session {
             access: self.env.access.clone(),
             database: self.env.database.clone(),
             zone: self.env.clock.zone.clone(),
+            dates: self.env.clock.dates,
             intervals: self.env.clock.intervals,
         };
         self.env.clock.catalog = Known(Some(Arc::new(Catalog::new(schema, Some(facts)))));

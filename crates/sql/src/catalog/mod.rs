@@ -26,7 +26,7 @@ mod select;
 
 use crate::error::SqlError;
 use crate::role::Access;
-use crate::value::{Clock, IntervalStyle, Zone};
+use crate::value::{Clock, DateStyle, IntervalStyle, Zone};
 use freshet_engine::catalog::{Constraint, Index, NamespaceId, RoleId, Schema, Sequence, Table, TableId, View};
 use freshet_engine::engine::Engine;
 use sqlparser::ast::VisitMut;
@@ -46,6 +46,7 @@ pub struct SessionFacts {
     pub database: String,
     /// By which its definitions show their constants.
     pub zone: Zone,
+    pub dates: DateStyle,
     pub intervals: IntervalStyle,
 }
 
@@ -97,7 +98,10 @@ impl Catalog {
     fn clock(&self) -> Clock {
         let catalog = Known::of_schema(&self.schema);
         match &self.session {
-            Some(facts) => Clock { zone: facts.zone.clone(), intervals: facts.intervals, catalog, now: 0 },
+            Some(facts) => {
+                let (dates, intervals) = (facts.dates, facts.intervals);
+                Clock { zone: facts.zone.clone(), dates, intervals, catalog, now: 0 }
+            }
             None => Clock { catalog, ..Clock::default() },
         }
     }
@@ -219,7 +223,9 @@ impl Known {
 
     /// Whether it is of this version of the schema, along this path, and shows constants as this clock does.
     pub fn is_of(&self, schema: &Arc<Schema>, clock: &Clock) -> bool {
-        let shows_alike = |facts: &SessionFacts| facts.zone == clock.zone && facts.intervals == clock.intervals;
+        let shows_alike = |facts: &SessionFacts| {
+            facts.zone == clock.zone && facts.dates == clock.dates && facts.intervals == clock.intervals
+        };
         self.0.as_ref().is_some_and(|catalog| {
             Arc::ptr_eq(&catalog.schema, schema) && catalog.session.as_ref().is_none_or(shows_alike)
         })

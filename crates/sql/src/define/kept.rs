@@ -202,5 +202,6 @@ pub fn shown_by<T: VisitMut>(tree: &mut T, clock: &Clock) {
 /// The type, if its values are shown by a session.
 fn shown_type(data_type: &ast::DataType) -> Option<Type> {
     let ty = crate::bind::types::type_of(data_type).ok()?.unrounded();
-    (ty == Type::Timestamptz || value::cast::shows_names(ty)).then_some(ty)
+    let is_moment = matches!(ty, Type::Timestamptz | Type::Timestamp | Type::Date);
+    (is_moment || value::cast::shows_names(ty)).then_some(ty)
 }
