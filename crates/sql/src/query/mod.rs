@@ -235,8 +235,8 @@ fn bind(
         Ok((rel, action)) => {
             let uses_sequences = binder.uses_sequences;
             let (uses_clock, types) = (binder.uses_clock, binder.parameter_types());
-            let holes = planner.holes.take();
             let session_literals = std::mem::take(&mut binder.session_literals);
+            let holes = planner.holes.take();
             Ok((Bound { parts, plan: rel.plan, action, uses_sequences, uses_clock, session_literals, holes }, types))
         }
         Err(Refusal::Error(error)) => Err(Unbound::Error(error)),
