@@ -108,7 +108,7 @@ const fn jdbc(name: &'static str, script: Script, together: usize) -> Case {
     Case { is_jdbc: true, pipeline: together, of_postgres: Some(3.0), ..case(name, script, JDBC_CLIENTS) }
 }
 
-const CASES: [Case; 17] = [
+const CASES: [Case; 18] = [
     Case { of_responder: Some(0.75), of_postgres: Some(3.0), ..case("select", Script::Select, 64) },
     Case {
         pipeline: PIPELINE,
@@ -129,6 +129,7 @@ const CASES: [Case; 17] = [
     shipped("ship-update", Script::Update, 200),
     shipped("ship-lone", Script::Select, 1),
     jdbc("jdbc-select", Script::Select, 1),
+    jdbc("jdbc-select-batch", Script::Select, PIPELINE),
     jdbc("jdbc-update", Script::Update, 1),
     jdbc("jdbc-batch", Script::Update, PIPELINE),
 ];
@@ -352,9 +353,7 @@ impl Bench<'_> {
     fn measure(&mut self, case: &Case, systems: &[System], driver: Option<&Path>) -> Result<(), BenchError> {
         let script = self.write_script(case)?;
         let mut rates: BTreeMap<&'static str, f64> = BTreeMap::new();
-        let asks = |system: &&System| {
-            case.clients <= clients_most(system) && !(case.is_jdbc && matches!(system, System::Responder(_)))
-        };
+        let asks = |system: &&System| case.clients <= clients_most(system);
         for system in systems.iter().filter(asks) {
             let what = format!("{}: {}", system.name(), case.name);
             let of = (system.name(), system.address(), system.server());
@@ -380,10 +379,12 @@ impl Bench<'_> {
         if let (Some(due), Some(theirs), Some(ours)) =
             (case.of_postgres, rates.get("postgres"), rates.get("freshet-wire"))
         {
+            let limit = rates.get("responder").map(|limit| format!("the responder {:.2} x", limit / theirs));
             let figure = Figure {
                 workload: "pgbench",
                 adapter: "freshet-wire",
                 sessions: case.clients,
+                note: limit.unwrap_or_default(),
                 ..Figure::new(case.name, "times PostgreSQL", 0.0, "", 0.0).ratio(ours / theirs)
             };
             self.tell(figure.due_if(self.is_judged, Due::RatioAtLeast(due)));

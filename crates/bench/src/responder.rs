@@ -5,7 +5,7 @@
 //! |---|---|
 //! | Parse, Bind, Close | the completion |
 //! | Describe | the parameters, and one `int4` column for a SELECT or no data |
-//! | Execute, Query | one row `0` for a SELECT; the tag of the statement's first word |
+//! | Execute, Query | one row `0` for a SELECT, in the format that Bind asked for; the tag of the statement's first word |
 //! | Sync | ReadyForQuery, in the state that BEGIN and END left |
 //!
 //! A statement that was recorded ([`record`]) is answered with what a real server said: parameters, columns and rows of one execution.
@@ -15,7 +15,7 @@ use crate::adapter::child::{Server, free_address};
 use crate::adapter::freshet_wire;
 use crate::adapter::wire::{Address, ask};
 use crate::error::{BenchError, on};
-use bytes::{Buf, BytesMut};
+use bytes::{Buf, BytesMut, TryGetError};
 use clap::Args;
 use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
@@ -238,11 +238,25 @@ async fn serve(stream: std::net::TcpStream, mut talk: Talk) -> std::io::Result<(
 #[derive(Clone, Debug)]
 struct Said {
     described: Vec<u8>,
+    text: Answer,
+    binary: Answer,
+    /// The transaction's state after it, where it changes.
+    status: Option<u8>,
+}
+
+/// What depends on the format of the results.
+#[derive(Clone, Debug)]
+struct Answer {
     /// RowDescription or NoData.
     columns: Vec<u8>,
     executed: Vec<u8>,
-    /// The transaction's state after it, where it changes.
-    status: Option<u8>,
+}
+
+/// How a client wants a column's values.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Format {
+    Text,
+    Binary,
 }
 
 impl Said {
@@ -260,22 +274,56 @@ impl Said {
         };
         if let Some(known) = recorded.get(sql) {
             let columns = last_message(&known.described).to_vec();
-            return Said { described: known.described.clone(), columns, executed: known.executed.clone(), status };
+            let answer = Answer { columns, executed: known.executed.clone() };
+            return Said { described: known.described.clone(), text: answer.clone(), binary: answer, status };
         }
         let gives_a_row = word == b"select";
-        let (mut described, mut columns, mut executed) = (BytesMut::new(), BytesMut::new(), BytesMut::new());
+        let [text, binary] = [Format::Text, Format::Binary].map(|format| Answer::of(gives_a_row, tag, format));
+        let mut described = BytesMut::new();
         let count = parameters(sql);
         put(&mut described, b't', &[&count.to_be_bytes(), &INT8.to_be_bytes().repeat(usize::from(count))]);
+        described.extend_from_slice(&text.columns);
+        Said { described: described.to_vec(), text, binary, status }
+    }
+
+    fn answer(&self, format: Format) -> &Answer {
+        match format {
+            Format::Text => &self.text,
+            Format::Binary => &self.binary,
+        }
+    }
+}
+
+impl Answer {
+    fn of(gives_a_row: bool, tag: &[u8], format: Format) -> Answer {
+        let (mut columns, mut executed) = (BytesMut::new(), BytesMut::new());
         if gives_a_row {
-            one_column(&mut columns);
-            put(&mut executed, b'D', &[&1u16.to_be_bytes(), &1u32.to_be_bytes(), b"0"]);
+            one_column(&mut columns, format);
+            let zero: &[u8] = if format == Format::Text { b"0" } else { &[0; 4] };
+            put(&mut executed, b'D', &[&1u16.to_be_bytes(), &(zero.len() as u32).to_be_bytes(), zero]);
         } else {
             put(&mut columns, b'n', &[]);
         }
         put(&mut executed, b'C', &[tag]);
-        described.extend_from_slice(&columns);
-        Said { described: described.to_vec(), columns: columns.to_vec(), executed: executed.to_vec(), status }
+        Answer { columns: columns.to_vec(), executed: executed.to_vec() }
     }
+}
+
+/// The format that a Bind's body asks for its first column in.
+fn result_format(mut body: &[u8]) -> Result<Format, TryGetError> {
+    for _name in 0..2 {
+        let end = body.iter().position(|b| *b == 0).unwrap_or(body.len());
+        body = body.get(end + 1..).unwrap_or_default();
+    }
+    for _format in 0..body.try_get_u16()? {
+        body.try_get_u16()?;
+    }
+    for _parameter in 0..body.try_get_u16()? {
+        let length = usize::try_from(body.try_get_i32()?).unwrap_or(0);
+        body = body.get(length..).unwrap_or_default();
+    }
+    let is_binary = body.try_get_u16()? > 0 && body.try_get_u16()? == 1;
+    Ok(if is_binary { Format::Binary } else { Format::Text })
 }
 
 fn last_message(mut messages: &[u8]) -> &[u8] {
@@ -306,7 +354,7 @@ struct Talk {
     status: u8,
     statements: HashMap<Vec<u8>, Rc<Said>>,
     /// Of the last Bind. A pipeline binds and executes in turn, so there is one portal at a time, whatever its name.
-    bound: Option<Rc<Said>>,
+    bound: Option<(Rc<Said>, Format)>,
 }
 
 impl Talk {
@@ -364,7 +412,8 @@ impl Talk {
             }
             b'B' => {
                 let (_portal, statement) = (word(), word());
-                self.bound = self.statements.get(statement).cloned();
+                let format = result_format(body).unwrap_or(Format::Text);
+                self.bound = self.statements.get(statement).map(|said| (said.clone(), format));
                 put(output, b'2', &[]);
             }
             b'D' => match body.split_first() {
@@ -372,21 +421,24 @@ impl Talk {
                     let said = self.statements.get(name.strip_suffix(b"\0").unwrap_or(name));
                     output.extend_from_slice(said.map_or(&[], |said| &said.described));
                 }
-                _ => output.extend_from_slice(self.bound.as_ref().map_or(&[], |said| &said.columns)),
+                _ => {
+                    let columns = self.bound.as_ref().map(|(said, format)| &said.answer(*format).columns[..]);
+                    output.extend_from_slice(columns.unwrap_or_default());
+                }
             },
             b'E' => {
-                if let Some(said) = self.bound.clone() {
-                    self.execute(&said, output);
+                if let Some((said, format)) = self.bound.clone() {
+                    self.execute(&said, format, output);
                 }
             }
             b'C' => put(output, b'3', &[]),
             b'S' => put(output, b'Z', &[&[self.status]]),
             b'Q' => {
                 let said = Said::of(word(), &self.recorded);
-                if said.columns.first() == Some(&b'T') {
-                    output.extend_from_slice(&said.columns);
+                if said.text.columns.first() == Some(&b'T') {
+                    output.extend_from_slice(&said.text.columns);
                 }
-                self.execute(&said, output);
+                self.execute(&said, Format::Text, output);
                 put(output, b'Z', &[&[self.status]]);
             }
             b'X' => self.is_over = true,
@@ -394,16 +446,16 @@ impl Talk {
         }
     }
 
-    fn execute(&mut self, said: &Said, output: &mut BytesMut) {
-        output.extend_from_slice(&said.executed);
+    fn execute(&mut self, said: &Said, format: Format, output: &mut BytesMut) {
+        output.extend_from_slice(&said.answer(format).executed);
         self.status = said.status.unwrap_or(self.status);
     }
 }
 
-/// RowDescription: `abalance`, an `int4` as text.
-fn one_column(output: &mut BytesMut) {
+/// RowDescription: `abalance`, an `int4`.
+fn one_column(output: &mut BytesMut, format: Format) {
     let table_and_column = [0; 6];
-    let format = [0; 2];
+    let format = [0, u8::from(format == Format::Binary)];
     let parts: [&[u8]; 7] = [
         &1u16.to_be_bytes(),
         b"abalance\0",
@@ -468,6 +520,27 @@ mod tests {
     }
 
     #[test]
+    fn a_row_comes_in_the_format_that_was_asked_for() {
+        let mut talk = Talk { has_started: true, ..Talk::new(Arc::default()) };
+        let mut answer = |formats: &[u8]| {
+            let mut output = BytesMut::new();
+            // One parameter, as binary: eight bytes, the last of which looks like a format.
+            let bind = [b"\0s\0\0\x01\0\x01\0\x01\0\0\0\x08\0\0\0\0\0\x01\0\x01", formats].concat();
+            talk.answer(b'P', b"s\0select abalance from t where aid = $1\0\0\0", &mut BytesMut::new());
+            talk.answer(b'B', &bind, &mut BytesMut::new());
+            talk.answer(b'E', b"\0\0\0\0\0", &mut output);
+            output.to_vec()
+        };
+        let row = |value: &[u8]| {
+            let length = (value.len() as u32).to_be_bytes();
+            [message(b'D', &[b"\0\x01", &length[..], value].concat()), message(b'C', b"SELECT 1\0")].concat()
+        };
+        assert_eq!(answer(b"\0\x01\0\x01"), row(&[0; 4]));
+        assert_eq!(answer(b"\0\x01\0\0"), row(b"0"));
+        assert_eq!(answer(b"\0\0"), row(b"0"));
+    }
+
+    #[test]
     fn a_recorded_statement_is_answered_as_it_was() {
         let mut said = message(b'1', b"");
         for (kind, body) in
@@ -478,7 +551,7 @@ mod tests {
         let known = Recorded::of("SELECT x", &said).expect("it was answered");
         let said = Said::of(b"SELECT x", &HashMap::from([(b"SELECT x".to_vec(), known)]));
         assert_eq!(
-            (kinds(&said.described), kinds(&said.columns), kinds(&said.executed)),
+            (kinds(&said.described), kinds(&said.text.columns), kinds(&said.binary.executed)),
             ("tT".into(), "T".into(), "DC".into())
         );
     }
