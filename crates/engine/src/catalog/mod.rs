@@ -86,11 +86,19 @@ impl Index {
         &self,
         value: impl Fn(usize) -> Value<'a>,
         key: &mut KeyBuf,
-        each: impl FnMut(RowId) -> ControlFlow<B>,
+        mut each: impl FnMut(RowId) -> ControlFlow<B>,
     ) -> ControlFlow<B> {
         match &self.tree {
             Tree::Hash(tree) => tree.first(self.spec.hash(&value), each),
-            Tree::BTree(_) => self.find(value, key, each),
+            Tree::BTree(tree) => {
+                if let Value::Int(integer) = value(0)
+                    && let Some(word) = self.spec.integer_word(integer)
+                    && let Some(row) = tree.guess(word)
+                {
+                    each(row)?;
+                }
+                self.find(value, key, each)
+            }
         }
     }
 
