@@ -2,8 +2,8 @@
 
 use crate::charge::{Charge, room_for};
 use crate::error::SqlError;
+use crate::value::Clock;
 use crate::value::pgtype::NUMERIC;
-use crate::value::{Clock, Zone};
 use freshet_engine::engine::Engine;
 use freshet_engine::schema::{Type, Value};
 use std::sync::Arc;
@@ -102,7 +102,7 @@ impl RowSet {
     pub fn show_by(&mut self, clock: &Clock) {
         let styles = |clock: &Clock| (clock.dates, clock.intervals);
         let is_known = self.clock.catalog == clock.catalog && styles(&self.clock) == styles(clock);
-        if !is_known || !matches!((&self.clock.zone, &clock.zone), (Zone::Utc, Zone::Utc)) {
+        if !is_known || !self.clock.zone.is_clone_of(&clock.zone) {
             self.clock = clock.clone();
         }
     }

@@ -105,6 +105,14 @@ struct Portal {
     progress: PortalProgress,
 }
 
+/// What the last portal had, for the next one: memory for parameters, and the statement, which is mostly the same. It is counted by threads of all
+/// sessions that run it, which is slow where they do so in turns.
+#[derive(Default)]
+struct Spare {
+    parameters: Vec<Datum>,
+    statement: Option<Arc<Prepared>>,
+}
+
 enum PortalProgress {
     Bound,
     /// A row limit was reached: what is left is here.
@@ -190,8 +198,7 @@ pub struct Conversation {
     portals: Named<Portal>,
     /// The rows of the statement that runs; its memory serves one statement after the other.
     rows: RowSet,
-    /// The last unnamed portal's parameters, for their memory.
-    spare: Vec<Datum>,
+    spare: Spare,
     work: Option<Work>,
     /// How a statement that ran elsewhere ended.
     landed: Option<Result<Step, SqlError>>,
@@ -214,7 +221,7 @@ impl Conversation {
             unnamed_statement: None,
             portals: Named::new(),
             rows: RowSet::default(),
-            spare: Vec::new(),
+            spare: Spare::default(),
             work: None,
             landed: None,
             piece: Vec::new(),
@@ -247,6 +254,14 @@ impl Conversation {
 
     /// Takes messages and writes replies until something is missing.
     pub fn run(&mut self, input: &mut BytesMut, output: &mut Output) -> Progress {
+        let mut rest: &[u8] = input;
+        let progress = self.take_messages(&mut rest, output);
+        let taken = input.len() - rest.len();
+        input.advance(taken);
+        progress
+    }
+
+    fn take_messages(&mut self, input: &mut &[u8], output: &mut Output) -> Progress {
         for _ in 0..MESSAGES_PER_TURN {
             if let Some(stopped) = self.work_on(output) {
                 return stopped;
@@ -272,7 +287,7 @@ impl Conversation {
                 Ok(message) => self.take(message, rest, output),
                 Err(reason) => return broken(&reason, output),
             }
-            input.advance(frame.length);
+            *input = rest;
             self.lookahead.pass(frame);
         }
         match self.work_on(output) {
@@ -359,6 +374,7 @@ impl Conversation {
                 Ok(())
             }
             Message::Close { target, name } => {
+                self.spare.statement = None;
                 match target {
                     Target::Statement if name.is_empty() => self.unnamed_statement = None,
                     Target::Statement => self.session.forget_statement(name),
@@ -408,6 +424,7 @@ impl Conversation {
     fn query(&mut self, script: &[u8], output: &mut Output) {
         self.unnamed_statement = None;
         self.drop_portal(b"");
+        self.spare.statement = None;
         match utf8(script).and_then(|text| Ok((text, self.session.split(text)?))) {
             Err(error) => {
                 self.failed(error, output);
@@ -460,20 +477,26 @@ impl Conversation {
     }
 
     fn bind(&mut self, bind: &Bind<'_>, output: &mut Output) -> Result<(), SqlError> {
-        let statement = self.statement(bind.statement)?.clone();
+        if bind.portal.is_empty() {
+            self.drop_portal(b"");
+        }
+        let Spare { mut parameters, statement: spare } = std::mem::take(&mut self.spare);
+        let statement = self.statement(bind.statement)?;
+        let statement = spare.filter(|spare| Arc::ptr_eq(spare, statement)).unwrap_or_else(|| statement.clone());
         let statement = self.session.renewed(bind.statement, statement);
         if !bind.portal.is_empty() && self.portals.get(bind.portal).is_some() {
             return Err(SqlError::new("42P03", format!("cursor \"{}\" already exists", lossy(bind.portal))));
         }
         let (types, columns) = (statement.parameters.as_slice(), statement.columns.len());
         check_counts(bind, types.len(), columns)?;
-        self.drop_portal(bind.portal);
         let charge = self.charge_for(bind)?;
-        let mut parameters = std::mem::take(&mut self.spare);
         for (at, (bytes, &ty)) in bind.parameters.iter().zip(types).enumerate() {
             let datum = match (bytes, bind.parameter_formats.get(at)) {
                 (None, _) => Datum::Null,
-                (Some(text), Format::Text) => value::from_text_by(ty, text, self.session.clock_for(ty))?,
+                (Some(text), Format::Text) => match value::plain_integer(ty, text) {
+                    Some(integer) => Datum::Int(integer),
+                    None => value::from_text_by(ty, text, self.session.clock_for(ty))?,
+                },
                 (Some(bytes), Format::Binary) => value::from_binary(ty, bytes)?,
             };
             parameters.push(datum);
@@ -560,21 +583,26 @@ impl Conversation {
     }
 
     fn drop_portal(&mut self, name: &[u8]) {
-        if let Some(portal) = self.portals.remove(name) {
-            self.spare = portal.parameters;
-            self.spare.clear();
+        if let Some(Portal { statement, mut parameters, .. }) = self.portals.remove(name) {
+            parameters.clear();
+            self.spare = Spare { parameters, statement: Some(statement) };
         }
     }
 
     // ---- work
 
     /// Goes on with the work at hand; why it stopped, if it did before its end.
+    #[inline]
     fn work_on(&mut self, output: &mut Output) -> Option<Progress> {
+        if self.work.is_none() { None } else { self.work_through(output) }
+    }
+
+    fn work_through(&mut self, output: &mut Output) -> Option<Progress> {
+        let mut work = self.work.take()?;
         loop {
-            let mut work = self.work.take()?;
             match self.turn(&mut work, output) {
-                Ok(Turn::Over) => {}
-                Ok(Turn::On) => self.work = Some(work),
+                Ok(Turn::Over) => return None,
+                Ok(Turn::On) => {}
                 Ok(Turn::Full) => {
                     self.work = Some(work);
                     return Some(Progress::Full);
@@ -587,7 +615,10 @@ impl Conversation {
                     self.work = Some(work);
                     return Some(Progress::Blocked(wait));
                 }
-                Err(error) => self.work_failed(work.job, error, output),
+                Err(error) => {
+                    self.work_failed(work.job, error, output);
+                    return None;
+                }
             }
         }
     }

@@ -13,10 +13,14 @@
 //!
 //! The hot messages are decoded here and not by pgwire's types because those own a `String` a name and a `Vec` a list.
 
+use std::ops::Range;
+
 /// A frame that breaks the protocol; the session ends with SQLSTATE 08P01.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Malformed(pub String);
 
+#[cold]
+#[inline(never)]
 fn malformed<T>(what: impl Into<String>) -> Result<T, Malformed> {
     Err(Malformed(what.into()))
 }
@@ -78,6 +82,14 @@ pub struct Bind<'a> {
     pub parameter_formats: Formats<'a>,
     pub parameters: Parameters<'a>,
     pub result_formats: Formats<'a>,
+}
+
+impl Bind<'_> {
+    /// Where in its frame the statement's name is.
+    pub fn place_of_statement(&self) -> Range<usize> {
+        let start = HEADER_BYTES + self.portal.len() + 1;
+        start..start + self.statement.len()
+    }
 }
 
 /// Declared parameter types, four bytes each.
@@ -147,6 +159,7 @@ pub struct Frame {
 }
 
 /// The header of the next frame; `None` while it is incomplete. The body may be missing still.
+#[inline]
 pub fn peek(input: &[u8], message_bytes_max: usize) -> Result<Option<Frame>, Malformed> {
     let Some(&kind) = input.first() else {
         return Ok(None);
@@ -163,11 +176,15 @@ pub fn peek(input: &[u8], message_bytes_max: usize) -> Result<Option<Frame>, Mal
     let length = i32::from_be_bytes([input[1], input[2], input[3], input[4]]);
     match usize::try_from(length) {
         Ok(length) if (4..=limit).contains(&length) => Ok(Some(Frame { kind, length: length + 1 })),
-        _ => malformed(format!(
-            "invalid message length {length} (at most {limit} for message type {:?})",
-            char::from(kind)
-        )),
+        _ => bad_length(kind, length, limit),
     }
+}
+
+#[cold]
+#[inline(never)]
+fn bad_length<T>(kind: u8, length: i32, limit: usize) -> Result<T, Malformed> {
+    let kind = char::from(kind);
+    malformed(format!("invalid message length {length} (at most {limit} for message type {kind:?})"))
 }
 
 /// Decodes one whole frame.
@@ -195,6 +212,7 @@ pub fn decode(kind: u8, frame: &[u8]) -> Result<Message<'_>, Malformed> {
     Ok(message)
 }
 
+#[inline]
 fn bind<'a>(body: &mut Reader<'a>) -> Result<Bind<'a>, Malformed> {
     let portal = body.string()?;
     let statement = body.string()?;
@@ -208,10 +226,11 @@ fn bind<'a>(body: &mut Reader<'a>) -> Result<Bind<'a>, Malformed> {
     Ok(Bind { portal, statement, parameter_formats, parameters, result_formats: body.formats()? })
 }
 
-/// What is left of a body.
+/// What is left of a body. Its small steps are inlined: a result of theirs with its text is more to pass on than they have to do.
 struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
+    #[inline(always)]
     fn take(&mut self, count: usize) -> Result<&'a [u8], Malformed> {
         match self.0.split_at_checked(count) {
             Some((taken, rest)) => {
@@ -222,12 +241,14 @@ impl<'a> Reader<'a> {
         }
     }
 
+    #[inline(always)]
     fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
         let taken = self.take(N)?;
         Ok(taken.try_into().expect("take gives as many as asked for"))
     }
 
     /// Up to a zero byte, which is passed.
+    #[inline(always)]
     fn string(&mut self) -> Result<&'a [u8], Malformed> {
         match self.0.iter().position(|&b| b == 0) {
             Some(end) => {
@@ -240,25 +261,28 @@ impl<'a> Reader<'a> {
     }
 
     /// A 16-bit count and as many items of `item_bytes`.
+    #[inline(always)]
     fn list(&mut self, item_bytes: usize) -> Result<(usize, &'a [u8]), Malformed> {
         let count = usize::from(u16::from_be_bytes(self.array()?));
         Ok((count, self.take(count * item_bytes)?))
     }
 
+    #[inline(always)]
     fn formats(&mut self) -> Result<Formats<'a>, Malformed> {
         let codes = self.list(2)?.1;
         match codes.as_chunks().0.iter().find(|c| !matches!(c, [0, 0 | 1])) {
-            Some(c) => malformed(format!("unsupported format code: {}", i16::from_be_bytes(*c))),
+            Some(c) => bad_format(*c),
             None => Ok(Formats(codes)),
         }
     }
 
+    #[inline(always)]
     fn value(&mut self) -> Result<Option<&'a [u8]>, Malformed> {
         match i32::from_be_bytes(self.array()?) {
             -1 => Ok(None),
             length => match usize::try_from(length) {
                 Ok(length) => Ok(Some(self.take(length)?)),
-                Err(_) => malformed(format!("invalid parameter length {length}")),
+                Err(_) => bad_parameter(length),
             },
         }
     }
@@ -270,6 +294,18 @@ impl<'a> Reader<'a> {
             [other] => malformed(format!("invalid message subtype {other}")),
         }
     }
+}
+
+#[cold]
+#[inline(never)]
+fn bad_format<T>(code: [u8; 2]) -> Result<T, Malformed> {
+    malformed(format!("unsupported format code: {}", i16::from_be_bytes(code)))
+}
+
+#[cold]
+#[inline(never)]
+fn bad_parameter<T>(length: i32) -> Result<T, Malformed> {
+    malformed(format!("invalid parameter length {length}"))
 }
 
 #[cfg(test)]
@@ -301,16 +337,17 @@ mod tests {
         assert_eq!((name, sql), (&b"s"[..], &b"select $1"[..]));
         assert_eq!(types.iter().collect::<Vec<_>>(), [23, 0]);
 
-        let bind = encoded(extendedquery::Bind::new(
-            None,
+        let sent = encoded(extendedquery::Bind::new(
+            Some("portal".into()),
             Some("s".into()),
             vec![1, 0],
             vec![Some(Bytes::from_static(b"\0\0\0\x07")), None],
             vec![1],
         ));
-        let Message::Bind(bind) = decoded(&bind).unwrap() else {
+        let Message::Bind(bind) = decoded(&sent).unwrap() else {
             panic!("not a Bind");
         };
+        assert_eq!(&sent[bind.place_of_statement()], b"s");
         assert_eq!(bind.parameter_formats.get(0), Format::Binary);
         assert_eq!(bind.parameter_formats.get(1), Format::Text);
         assert_eq!(bind.result_formats.get(9), Format::Binary);

@@ -24,6 +24,9 @@ use std::collections::VecDeque;
 /// A buffer that grew beyond this is given back once it is empty: a thousand idle sessions keep 128 MiB at most.
 pub const KEEP_BYTES: usize = 128 << 10;
 
+/// What RowDescription says of a column behind its name.
+const FIELD_BYTES: usize = 18;
+
 /// From `at` on, bytes wait for `cts`.
 #[derive(Clone, Copy, Debug)]
 struct Mark {
@@ -206,12 +209,14 @@ impl Output {
                 Format::Binary => 1,
             };
             self.put_string(&column.name);
-            self.bytes.extend_from_slice(&table.to_be_bytes());
-            self.bytes.extend_from_slice(&number.to_be_bytes());
-            self.bytes.extend_from_slice(&ty.oid.to_be_bytes());
-            self.bytes.extend_from_slice(&ty.length.to_be_bytes());
-            self.bytes.extend_from_slice(&ty.modifier.to_be_bytes());
-            self.bytes.extend_from_slice(&format.to_be_bytes());
+            let mut fixed = [0; FIELD_BYTES];
+            fixed[..4].copy_from_slice(&table.to_be_bytes());
+            fixed[4..6].copy_from_slice(&number.to_be_bytes());
+            fixed[6..10].copy_from_slice(&ty.oid.to_be_bytes());
+            fixed[10..12].copy_from_slice(&ty.length.to_be_bytes());
+            fixed[12..16].copy_from_slice(&ty.modifier.to_be_bytes());
+            fixed[16..].copy_from_slice(&format.to_be_bytes());
+            self.bytes.extend_from_slice(&fixed);
         }
         self.end(body);
     }
@@ -344,7 +349,10 @@ impl Output {
 
     /// A zero byte would end the string early on the client's side.
     fn put_string(&mut self, text: &str) {
-        self.bytes.extend(text.bytes().map(|b| if b == 0 { b' ' } else { b }));
+        match text.as_bytes().contains(&0) {
+            false => self.bytes.extend_from_slice(text.as_bytes()),
+            true => self.bytes.extend(text.bytes().map(|b| if b == 0 { b' ' } else { b })),
+        }
         self.bytes.push(0);
     }
 }

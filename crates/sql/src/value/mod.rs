@@ -120,6 +120,13 @@ pub fn from_text(ty: Type, text: &[u8]) -> Result<Datum, SqlError> {
     text::read(ty, text, Clock::UTC)
 }
 
+/// An integer written in the plainest way, as programs do: digits, and a minus before them. `None`: the type is none of an integer, or
+/// [`from_text`] is to read it or to say why not.
+#[inline]
+pub fn plain_integer(ty: Type, text: &[u8]) -> Option<i64> {
+    text::read_plain_integer(ty, text)
+}
+
 /// As [`from_text`], by a session's clock.
 pub fn from_text_by(ty: Type, text: &[u8], clock: &Clock) -> Result<Datum, SqlError> {
     text::read(ty, text, clock)

@@ -5,7 +5,7 @@ use super::function::Function;
 use super::numeric::NumericSum;
 use super::operator::{BinaryOp, BinaryOperator};
 use super::pgtype::{self, NUMERIC, UNLIMITED};
-use super::{Datum, Numeric, from_binary, from_text, operator, pattern, to_binary, to_text};
+use super::{Datum, Numeric, from_binary, from_text, operator, pattern, plain_integer, to_binary, to_text};
 use crate::error::SqlError;
 use freshet_engine::schema::{Type, Value};
 use num_bigint::BigInt;
@@ -398,6 +398,19 @@ fn shown(number: &Numeric) -> String {
 }
 
 proptest! {
+    #[test]
+    fn what_is_read_in_the_plainest_way_is_what_the_input_function_reads(text in "[ +-]?[0-9]{0,20}[ x]?", wide in any::<i64>()) {
+        for ty in [Type::Int2, Type::Int4, Type::Int8] {
+            if let Some(integer) = plain_integer(ty, text.as_bytes()) {
+                prop_assert_eq!(from_text(ty, text.as_bytes()), Ok(Datum::Int(integer)));
+            }
+            let narrow = wide >> 16;
+            let is_of_type = from_text(ty, narrow.to_string().as_bytes()).is_ok();
+            prop_assert_eq!(plain_integer(ty, narrow.to_string().as_bytes()), is_of_type.then_some(narrow));
+        }
+        prop_assert_eq!(plain_integer(Type::Text, b"1"), None);
+    }
+
     #[test]
     fn stored_numerics_read_back_and_order_as_numbers(a in special_or_number(), b in special_or_number()) {
         let (a, b) = (number(&a), number(&b));

@@ -169,6 +169,37 @@ fn read_int(text: &[u8], min: i64, type_name: &str) -> Result<i64, SqlError> {
     }
 }
 
+/// So many digits fit into any sum and multiple of ten on the way to the value of an `i64`.
+const PLAIN_DIGITS_MAX: usize = 18;
+
+/// Digits that may have a minus before them, of a value that the type has.
+#[inline]
+pub(crate) fn read_plain_integer(ty: Type, text: &[u8]) -> Option<i64> {
+    let (least, greatest) = match ty {
+        Type::Int2 => (i16::MIN.into(), i16::MAX.into()),
+        Type::Int4 => (i32::MIN.into(), i32::MAX.into()),
+        Type::Int8 => (i64::MIN, i64::MAX),
+        _ => return None,
+    };
+    let (is_negative, digits) = match text {
+        [b'-', digits @ ..] => (true, digits),
+        digits => (false, digits),
+    };
+    if digits.is_empty() || digits.len() > PLAIN_DIGITS_MAX {
+        return None;
+    }
+    let mut value = 0;
+    for digit in digits {
+        let digit = digit.wrapping_sub(b'0');
+        if digit > 9 {
+            return None;
+        }
+        value = value * 10 + i64::from(digit);
+    }
+    let value = if is_negative { -value } else { value };
+    (least..=greatest).contains(&value).then_some(value)
+}
+
 /// Text must be UTF-8 and free of NUL.
 pub(crate) fn check_text(text: &[u8]) -> Result<&[u8], SqlError> {
     let invalid = |bytes: &[u8]| {

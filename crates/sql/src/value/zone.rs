@@ -78,6 +78,17 @@ impl std::hash::Hash for Zone {
 }
 
 impl Zone {
+    /// Whether one is a clone of the other, which says that they are equal; others may be equal, too.
+    #[inline]
+    pub fn is_clone_of(&self, other: &Zone) -> bool {
+        match (self, other) {
+            (Zone::Utc, Zone::Utc) => true,
+            (Zone::Fixed(zone), Zone::Fixed(other)) => Arc::ptr_eq(zone, other),
+            (Zone::Named(zone), Zone::Named(other)) => Arc::ptr_eq(zone, other),
+            _ => false,
+        }
+    }
+
     /// The zone as SHOW TimeZone tells it.
     pub fn name(&self) -> &str {
         match self {
