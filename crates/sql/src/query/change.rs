@@ -313,6 +313,7 @@ impl Planner<'_> {
         Ok(Some((items.into_iter().map(|i| (i.expr, i.ty)).collect(), columns)))
     }
 
+    #[expect(clippy::type_complexity, reason = "expressions with their types, and the columns they make")]
     fn change_rel(
         &self,
         from: FromRel,
@@ -398,7 +399,7 @@ pub fn finish(action: &Action, context: &mut RoadContext<'_>, is_last_of_several
     if action.command() == "SELECT" && !is_last_of_several {
         return Ok(());
     }
-    with_run(context, |run| crate::compiled::rules::finish_statement(run))
+    with_run(context, crate::compiled::rules::finish_statement)
 }
 
 fn with_run<T>(context: &mut RoadContext<'_>, f: impl FnOnce(&mut Run<'_>) -> Result<T, Halt>) -> Result<T, Halt> {

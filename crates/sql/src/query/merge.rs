@@ -222,7 +222,6 @@ impl Planner<'_> {
         Ok(BoundClause { what, applies: Expr::And(applies), values })
     }
 
-    #[expect(clippy::type_complexity, reason = "what is done, and expressions with their types")]
     fn merge_update(
         &self,
         binder: &mut Binder<'_>,
@@ -242,7 +241,6 @@ impl Planner<'_> {
         Ok((What::Update(Update { search, sets: cells, not_null, rules, returning: None }), values))
     }
 
-    #[expect(clippy::type_complexity, reason = "what is done, and expressions with their types")]
     fn merge_insert(
         &self,
         binder: &mut Binder<'_>,

@@ -204,9 +204,8 @@ impl Pending {
 
     /// A row without inner rows stays, once.
     pub fn keep_left(&mut self) {
-        match &mut self.kind {
-            apply::Kind::Lateral { left } => *left = true,
-            _ => {}
+        if let apply::Kind::Lateral { left } = &mut self.kind {
+            *left = true;
         }
     }
 
@@ -1118,7 +1117,7 @@ impl<'a> Planner<'a> {
             holes: self.holes.as_ref(),
         };
         // Outputs that do something do it for the rows that are left, in their order.
-        let is_settled = !order.is_empty() && !(distinct || !on.is_empty() || limits.with_ties);
+        let is_settled = on.is_empty() && !(order.is_empty() || distinct || limits.with_ties);
         let in_order = |is: &dyn Fn(&Expr) -> bool| order.iter().any(|by| is(&by.expr));
         let acts_last = is_settled
             && items.iter().any(|item| item.expr.is_volatile())

@@ -47,8 +47,10 @@ use parking_lot::Mutex;
 use std::future::Future;
 use std::num::NonZeroUsize;
 use std::panic::AssertUnwindSafe;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::Notify;
@@ -259,9 +261,30 @@ pub fn planned_from(optimized: &LogicalPlan, parts: Parts) -> Result<Arc<dyn Exe
     at_once(state.query_planner().create_physical_plan(optimized, state))
 }
 
-/// Planning waits for nothing, so that it needs no executor, which the caller may be in already.
+/// Planning waits for nothing but itself, so that it needs no executor, which the caller may be in already. Of many branches it plans a share
+/// at a time, and wakes itself for the next.
 fn at_once<T>(planning: impl Future<Output = Result<T>>) -> Result<T> {
-    planning.now_or_never().unwrap_or_else(|| Err(DataFusionError::Internal("planning waits".to_owned())))
+    let woken = Arc::new(Woken::default());
+    let waker = Waker::from(Arc::clone(&woken));
+    let mut planning = pin!(planning);
+    loop {
+        if let Poll::Ready(planned) = planning.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return planned;
+        }
+        if !woken.0.swap(false, Ordering::Relaxed) {
+            return Err(DataFusionError::Internal("planning waits".to_owned()));
+        }
+    }
+}
+
+/// Whether what waits can go on.
+#[derive(Default)]
+struct Woken(AtomicBool);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 /// A query's memory: within its own limit, and drawn on the database's.

@@ -434,7 +434,7 @@ fn row_fields(name: &ObjectName) -> Option<(String, &'static [&'static str])> {
 /// `(f(...)).field` or `(source.row).field`.
 pub enum FieldOf<'a> {
     Call(&'a ast::Function, String),
-    Column(ast::Expr),
+    Column(Box<ast::Expr>),
 }
 
 pub fn field_of<'a>(root: &'a ast::Expr, chain: &[ast::AccessExpr]) -> Option<FieldOf<'a>> {
@@ -448,10 +448,11 @@ pub fn field_of<'a>(root: &'a ast::Expr, chain: &[ast::AccessExpr]) -> Option<Fi
             let mut parts = parts.clone();
             let row = parts.pop()?;
             parts.push(ast::Ident::with_quote('"', format!("{}.{field}", fold(&row))));
-            Some(FieldOf::Column(ast::Expr::CompoundIdentifier(parts)))
+            Some(FieldOf::Column(Box::new(ast::Expr::CompoundIdentifier(parts))))
         }
         ast::Expr::Identifier(row) => {
-            Some(FieldOf::Column(ast::Expr::Identifier(ast::Ident::with_quote('"', format!("{}.{field}", fold(row))))))
+            let name = ast::Ident::with_quote('"', format!("{}.{field}", fold(row)));
+            Some(FieldOf::Column(Box::new(ast::Expr::Identifier(name))))
         }
         _ => None,
     }
