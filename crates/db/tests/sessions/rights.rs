@@ -391,3 +391,34 @@ fn what_is_the_servers_is_shown_to_superusers() {
     let error = run(&mut session, database).expect_err("it is another's");
     assert_eq!((error.sqlstate, error.message.starts_with("must be owner of database")), ("42501", true), "{error:?}");
 }
+
+#[test]
+fn the_database_and_roles_keep_their_comments() {
+    let Database2 { db, _directory } = database();
+    let mut session = db.session().expect("a session");
+    for sql in ["create role u", "comment on role u is 'reads'", "comment on database freshet is 'all of it'"] {
+        ok(&mut session, sql);
+    }
+    let of_database =
+        "select shobj_description(oid, 'pg_database') from pg_database where datname = current_database()";
+    let of_role = "select shobj_description(oid, 'pg_authid') from pg_roles where rolname = 'u'";
+    assert_eq!(cell(&mut session, of_database), "all of it");
+    assert_eq!(cell(&mut session, of_role), "reads");
+    assert_eq!(cell(&mut session, "select count(*) from pg_shdescription"), "2");
+    assert_eq!(
+        cell(&mut session, "select count(*) from pg_description where description in ('reads', 'all of it')"),
+        "0"
+    );
+    ok(&mut session, "comment on database freshet is null");
+    assert_eq!(
+        cell(&mut session, "select coalesce(max(description), 'none') from pg_shdescription where classoid = 1262"),
+        "none"
+    );
+    ok(&mut session, "set role u");
+    let error = run(&mut session, "comment on role u is 'mine'").expect_err("it may make no roles");
+    assert_eq!((error.sqlstate, error.message.as_str()), ("42501", "must have CREATEROLE privilege"));
+    ok(&mut session, "reset role");
+    assert_eq!(run(&mut session, "comment on role nobody is 'x'").expect_err("there is none").sqlstate, "42704");
+    ok(&mut session, "drop role u");
+    assert_eq!(cell(&mut session, "select count(*) from pg_shdescription"), "0");
+}

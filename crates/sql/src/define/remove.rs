@@ -379,7 +379,7 @@ impl Definer<'_> {
                 let found = schema.namespace(&wanted).map(|n| n.id.0);
                 (found.ok_or_else(|| SqlError::new("3F000", format!("schema \"{wanted}\" does not exist")))?, 0)
             }
-            // There is one database, and nothing shows its comment.
+            CommentObject::Role => (self.role_to_comment_on(&RelationName::of(name)?.name)?, 0),
             CommentObject::Database => {
                 let wanted = RelationName::of(name)?.name;
                 if wanted != self.env.database {
@@ -387,7 +387,7 @@ impl Definer<'_> {
                     self.notice("3D000", format!("database \"{wanted}\" does not exist"));
                     return Ok(());
                 }
-                return self.check_owner(oid::DATABASE);
+                (oid::DATABASE, 0)
             }
             other => return Err(SqlError::unsupported(format!("COMMENT ON {other}")).into()),
         };

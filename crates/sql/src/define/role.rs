@@ -210,6 +210,18 @@ impl Definer<'_> {
         refused("permission denied")
     }
 
+    pub(super) fn role_to_comment_on(&mut self, name: &str) -> Done<u32> {
+        self.name_first_role()?;
+        let role = self.role_named(name)?;
+        if role.def.is_superuser && !self.is_superuser() {
+            return Err(denied("must be superuser").into());
+        }
+        if !self.may_create_roles() {
+            return Err(denied("must have CREATEROLE privilege").into());
+        }
+        Ok(role.id.0)
+    }
+
     fn rename_role(&mut self, old: &str, new: &RoleSpec) -> Done<()> {
         self.name_first_role()?;
         let role = self.role_named(old)?;

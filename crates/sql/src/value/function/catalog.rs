@@ -241,6 +241,17 @@ pub(super) fn obj_description(a: &Arguments<'_>) -> Result {
     Ok(optional(comment.or_else(|| known_comment(number).map(str::to_owned))))
 }
 
+pub(super) fn shobj_description(a: &Arguments<'_>) -> Result {
+    let (schema, number) = (&catalog(a)?.schema, oid_at(a, 0));
+    let is_listed = match a.text(1) {
+        "pg_database" => number == oid::DATABASE,
+        "pg_authid" => schema.role(RoleId(number)).is_some(),
+        _ => false,
+    };
+    let comment = schema.comment(number, 0).filter(|_| is_listed);
+    Ok(optional(comment.map(|comment| comment.to_string())))
+}
+
 pub(super) fn col_description(a: &Arguments<'_>) -> Result {
     let comment = match u16::try_from(a.int(1)) {
         Ok(column) if column > 0 => catalog(a)?.schema.comment(oid_at(a, 0), column),

@@ -304,7 +304,7 @@ entries! {
     "obj_description" (OID) -> Text, catalog::obj_description, stable;
     "obj_description" (OID, Name) -> Text, catalog::obj_description, stable;
     "col_description" (OID, Int4) -> Text, catalog::col_description, stable;
-    "shobj_description" (OID, Name) -> Text, catalog::nothing;
+    "shobj_description" (OID, Name) -> Text, catalog::shobj_description, stable;
     "pg_encoding_to_char" (Int4) -> Name, catalog::pg_encoding_to_char;
     "pg_char_to_encoding" (Name) -> Int4, catalog::pg_char_to_encoding;
     "pg_client_encoding" () -> Name, catalog::encoding;

@@ -12,7 +12,8 @@ use crate::catalog::oid;
 use crate::role::acl::Kind as AclKind;
 use crate::value::{Datum, array_datum, pgtype, vector_datum};
 use freshet_engine::catalog::{
-    Action, CheckOption, ColumnRole, Constraint, ConstraintKind, ForeignKey, IndexDef, NamespaceId, Schema, Table,
+    Action, CheckOption, ColumnRole, Constraint, ConstraintKind, ForeignKey, IndexDef, NamespaceId, RoleId, Schema,
+    Table,
 };
 use freshet_engine::schema::{Type, VectorKind};
 
@@ -27,6 +28,8 @@ const ARRAY_OUT: u32 = 751;
 
 /// Oids of the relations that others name.
 mod class {
+    pub const DATABASE: u32 = 1262;
+    pub const AUTHID: u32 = 1260;
     pub const TYPE: u32 = 1247;
     pub const CLASS: u32 = 1259;
     pub const ATTRDEF: u32 = 2604;
@@ -173,6 +176,7 @@ pub static SOURCES: &[Source] = &[
         sequences,
     ),
     source("pg_description", &["objoid", "classoid", "objsubid", "description"], descriptions),
+    source("pg_shdescription", &["objoid", "classoid", "description"], shared_descriptions),
     source(
         "pg_depend",
         &["classid", "objid", "objsubid", "refclassid", "refobjid", "refobjsubid", "deptype"],
@@ -592,7 +596,7 @@ fn descriptions(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
         table.def.constraints.iter().map(|c| c.id).chain(keys)
     });
     let constraints: std::collections::HashSet<u32> = constraints.collect();
-    for (object, column, text) in schema.comments() {
+    for (object, column, text) in schema.comments().filter(|(object, ..)| shared_class(schema, *object).is_none()) {
         let class = match object {
             id if constraints.contains(&id) => class::CONSTRAINT,
             id if schema.namespace_by_id(NamespaceId(id)).is_some() => class::NAMESPACE,
@@ -602,6 +606,23 @@ fn descriptions(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
     }
     if schema.comment(NamespaceId::PUBLIC.0, 0).is_none() {
         rows.row(cells![NamespaceId::PUBLIC.0, class::NAMESPACE, 0, "standard public schema"]);
+    }
+    Ok(())
+}
+
+/// Of an object that belongs to no database, and of the database.
+fn shared_class(schema: &Schema, object: u32) -> Option<u32> {
+    match object {
+        oid::DATABASE => Some(class::DATABASE),
+        id => schema.role(RoleId(id)).map(|_| class::AUTHID),
+    }
+}
+
+fn shared_descriptions(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
+    for (object, _, text) in about.schema.comments() {
+        if let Some(class) = shared_class(about.schema, object) {
+            rows.row(cells![object, class, text.as_ref()]);
+        }
     }
     Ok(())
 }
