@@ -1179,6 +1179,16 @@ impl Binder<'_> {
         }))
     }
 
+    /// Notes a literal that stands alone in a set operation's column of this type.
+    pub fn note_output(&mut self, literal: &ast::ValueWithSpan, ty: Type) {
+        use ast::Value::{EscapedStringLiteral, SingleQuotedString};
+        if let SingleQuotedString(text) | EscapedStringLiteral(text) = &literal.value
+            && (value::is_read_by_clock(text.as_bytes(), ty) || finds_objects(ty))
+        {
+            self.note_literal(text.as_bytes(), ty, literal.span);
+        }
+    }
+
     fn note_literal(&mut self, literal: &[u8], ty: Type, span: Span) {
         let text = String::from_utf8_lossy(literal).into_owned();
         self.session_literals.push(SessionLiteral { text, ty, span });

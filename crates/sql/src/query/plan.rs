@@ -1401,6 +1401,7 @@ impl<'a> Planner<'a> {
             ast::SetQuantifier::Distinct | ast::SetQuantifier::None => false,
             other => return refuse(format!("{op} {other}")),
         };
+        let sides = [left, right];
         // A parameter without a type takes that of the other side's column.
         let types = |rel: &Rel| -> Vec<Type> { rel.columns.iter().map(|column| without_modifier(column.ty)).collect() };
         let (open_left, open_right) = (open_outputs(left), open_outputs(right));
@@ -1427,7 +1428,11 @@ impl<'a> Planner<'a> {
                 (left, right)
             }
         };
-        self.combine(op, all, left, right)
+        let rel = self.combine(op, all, left, right)?;
+        for side in sides {
+            note_literals(binder, side, &rel.columns);
+        }
+        Ok(rel)
     }
 
     /// An operand as it is by itself, which says nothing of parameters yet.
@@ -2123,6 +2128,23 @@ fn untyped_items(projection: &[SelectItem], items: usize) -> Vec<bool> {
         _ => false,
     });
     items.collect()
+}
+
+/// Tells of an operand's literals which types they take: those of the set operation's columns.
+fn note_literals(binder: &mut Binder<'_>, body: &SetExpr, columns: &[Output]) {
+    match body {
+        SetExpr::Select(select) if select.projection.len() == columns.len() => {
+            for (item, column) in select.projection.iter().zip(columns) {
+                if let SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } = item
+                    && let ast::Expr::Value(literal) = expr
+                {
+                    binder.note_output(literal, column.ty);
+                }
+            }
+        }
+        SetExpr::Query(query) if query.with.is_none() => note_literals(binder, &query.body, columns),
+        _ => {}
+    }
 }
 
 /// Which outputs of a SELECT are a parameter alone.
