@@ -13,6 +13,7 @@
 //! 1. Rows of a group that no outer row asks for are left out, and of the others none: each group that is asked for is what it was.
 //! 2. Outer rows are found once and kept, so that the keys are those of the rows that are joined, however these are found.
 //! 3. It is done where [`IndexLookupJoin`] finds it cheaper than to read the table.
+//! 4. A plan with a term of WITH RECURSIVE is left alone: the term runs once for each step, and kept rows would stay those of the first.
 
 use super::constants::shown;
 use super::lookup::{IndexLookupJoin, scan_below};
@@ -31,6 +32,7 @@ use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType, repla
 use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
 use datafusion::physical_plan::projection::ProjectionExec;
+use datafusion::physical_plan::recursive_query::RecursiveQueryExec;
 use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{
@@ -47,6 +49,9 @@ pub struct AskedGroups;
 
 impl PhysicalOptimizerRule for AskedGroups {
     fn optimize(&self, plan: Arc<dyn ExecutionPlan>, _: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
+        if plan.exists(|node| Ok(node.downcast_ref::<RecursiveQueryExec>().is_some()))? {
+            return Ok(plan);
+        }
         let replaced = plan.transform_up(|node| {
             let asked = node.downcast_ref::<HashJoinExec>().map(narrowed).transpose()?.flatten();
             Ok(asked.map_or_else(|| Transformed::no(node), Transformed::yes))
