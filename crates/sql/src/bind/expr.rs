@@ -1180,6 +1180,7 @@ impl Binder<'_> {
     }
 
     /// Notes a literal that stands alone in a set operation's column of this type.
+    #[cfg(feature = "query")]
     pub fn note_output(&mut self, literal: &ast::ValueWithSpan, ty: Type) {
         use ast::Value::{EscapedStringLiteral, SingleQuotedString};
         if let SingleQuotedString(text) | EscapedStringLiteral(text) = &literal.value
