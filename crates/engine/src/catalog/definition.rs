@@ -39,6 +39,14 @@ impl Default for NamespaceId {
     }
 }
 
+/// A collation, by the oid that clients see. All order by bytes: definitions keep it for show.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CollationId(pub u32);
+
+/// An operator class, by its oid; kept for show, too.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct OperatorClassId(pub u32);
+
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Namespace {
     pub id: NamespaceId,
@@ -72,12 +80,14 @@ pub struct ColumnDef {
     pub role: ColumnRole,
     /// What rows have that were there before the column, where it lies in the table's extension; `None`: null.
     pub missing: Option<Missing>,
+    /// `None`: its type's.
+    pub collation: Option<CollationId>,
 }
 
 impl Default for ColumnDef {
     fn default() -> ColumnDef {
         let (name, ty, role) = (String::new(), Type::Int8, ColumnRole::Plain);
-        ColumnDef { name, ty, not_null: false, default: None, role, missing: None }
+        ColumnDef { name, ty, not_null: false, default: None, role, missing: None, collation: None }
     }
 }
 
@@ -219,11 +229,27 @@ pub struct IndexDef {
     pub deferred: bool,
     /// Of a key: two nulls are as equal as two values.
     pub nulls_not_distinct: bool,
+    /// What its keys name, one for each of `columns`; empty where none names anything.
+    pub named: Vec<KeyNames>,
+}
+
+/// What a key of an index was defined with besides its order.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct KeyNames {
+    /// `None`: the collation of what the key is over.
+    pub collation: Option<CollationId>,
+    /// `None`: the default class of its type.
+    pub class: Option<OperatorClassId>,
 }
 
 impl IndexDef {
     /// The constraint is there as soon as the index is.
     pub const CONSTRAINT: u32 = u32::MAX;
+
+    /// What the key at this place names.
+    pub fn names_of(&self, at: usize) -> KeyNames {
+        self.named.get(at).copied().unwrap_or_default()
+    }
 
     /// Whether no two rows have the same key, sooner or later.
     pub fn is_key(&self) -> bool {

@@ -3,7 +3,7 @@
 //! | column | type | meaning |
 //! |---|---|---|
 //! | id | bigint | the object's id; row 0 holds the counters and is the lock that serialises DDL |
-//! | kind | smallint | 0 counters, 1 table, 2 index, 3 sequence, 4 view, 5 name space, 6 comment, 7 role, 8 rights, 9 index, 10 view |
+//! | kind | smallint | 0 counters, 1 table, 2 index, 3 sequence, 4 view, 5 name space, 6 comment, 7 role, 8 rights, 9 index, 10 view, 11 table, 12 index |
 //! | definition | bytea | below |
 //!
 //! Its layout and storage are fixed in code, because recovery needs it before it knows any other table.
@@ -13,9 +13,9 @@
 //! | kind | fields |
 //! |---|---|
 //! | counters | version u8, next id u32, next storage u32, schema version u64 |
-//! | table | version u8, storage u32, name, columns u16, each: name, type 12 bytes, not null u8, default (0, or 1 and string), role u8; name space u32, constraints u16 and each; columns in the record u16 (0: all), linked u8, what is missing of each column: 0 (null), 1 and 16 bytes, or 2 and bytes u32 |
+//! | table | version u8, storage u32, name, columns u16, each: name, type 12 bytes, not null u8, default (0, or 1 and string), role u8; name space u32, constraints u16 and each; columns in the record u16 (0: all), linked u8, what is missing of each column: 0 (null), 1 and 16 bytes, or 2 and bytes u32; of kind 11 collations u16, each: column u16, collation u32 |
 //! | constraint | id u32, name, validated u8, kind u8; check: condition, columns; foreign key: columns, parent u32, parent's columns, parent's index u32, full u8, on update u8, on delete u8, deferrable u8, deferred u8 |
-//! | index | version u8, table id u32, name, kind u8, unique u8, primary u8, columns u16, each: column u16, descending u8; constraint u32, nulls u32, predicate (0, or 1 and string), included columns; deferrable u8, deferred u8 |
+//! | index | version u8, table id u32, name, kind u8, unique u8, primary u8, columns u16, each: column u16, descending u8; constraint u32, nulls u32, predicate (0, or 1 and string), included columns; deferrable u8, deferred u8; of kind 12 nulls not distinct u8, and for each column collation u32, class u32 (0: none named) |
 //! | sequence | version u8, name space u32, name, type 12 bytes, start, increment, min, max, cache, last i64, cycle u8, called u8, owner (0, or 1, table u32 and column u16) |
 //! | view | version u8, name space u32, name, columns u16, each: name, type (0, or 1 and 12 bytes), query, reads u16, each u32; check option u8 (0 none, 1 local, 2 cascaded); of kind 10 defaults u16, each: column u16, text |
 //! | name space | version u8, name |
@@ -23,14 +23,15 @@
 //! | role | version u8, name, attributes u16 (bits: superuser, inherits, creates roles, creates databases, logs in, replicates, bypasses row security), connections i32, valid until (0, or 1 and i64), verifier (0, or 1 and string), memberships u16, each: role u32, grantor u32, admin u8; settings u16, each: name, value |
 //! | rights | version u8, object u32, owner u32, grants (0, or 1 and u16 of them, each: grantee u32, grantor u32, privileges u16, grantable u16) |
 //!
-//! An index of NULLS NOT DISTINCT is of kind 9, and else as of kind 2; a view with defaults is of kind 10, which has them behind the check option. A program that does not know them says so. Kinds 7 and 8 came with version 3: a program from before them says that it does not know the kind, and a database without roles has none.
+//! An index of NULLS NOT DISTINCT is of kind 9, and else as of kind 2; a view with defaults is of kind 10, which has them behind the check option;
+//! a table with columns that name a collation is of kind 11, an index with keys that name a collation or a class of kind 12. A program that does not know them says so. Kinds 7 and 8 came with version 3: a program from before them says that it does not know the kind, and a database without roles has none.
 //! A list of columns is u16 and so many u16. Version 2 of tables ends before the columns in the record, of indexes before deferrable. Version 1 of tables and indexes ends before what follows the semicolon, and its columns have no role;
 //! versions 1 and 2 of views end there too;
 //! a sequence's `last` and `called` are the limit up to which values may be given out.
 use super::{
-    Action, CheckOption, ColumnDef, ColumnRole, Constraint, ConstraintKind, ForeignKey, Gate, Grant, IndexDef, IndexId,
-    IndexKind, Membership, NamespaceId, Rights, RoleDef, RoleId, SequenceDef, SequenceValue, Table, TableDef, TableId,
-    Verifier, ViewDef,
+    Action, CheckOption, CollationId, ColumnDef, ColumnRole, Constraint, ConstraintKind, ForeignKey, Gate, Grant,
+    IndexDef, IndexId, IndexKind, KeyNames, Membership, NamespaceId, OperatorClassId, Rights, RoleDef, RoleId,
+    SequenceDef, SequenceValue, Table, TableDef, TableId, Verifier, ViewDef,
 };
 use crate::ids::StorageId;
 use crate::mem::Pages;
@@ -41,9 +42,14 @@ use std::sync::Arc;
 pub(crate) const SYSTEM_STORAGE: StorageId = StorageId(1);
 pub(crate) const SYSTEM_TYPES: [Type; 3] = [Type::Int8, Type::Int2, Type::Bytea];
 const VERSION: u8 = 3;
+/// The number of a table, and of one whose columns name collations: who does not know them must not write it.
+const TABLE: i64 = 1;
+const COLLATED_TABLE: i64 = 11;
 /// The number of an index, and of one whose nulls are equal: who does not know that must not write it.
 const INDEX: i64 = 2;
 const STRICT_INDEX: i64 = 9;
+/// Of one whose keys name collations or classes.
+const NAMING_INDEX: i64 = 12;
 /// The same of a view, and of one with defaults.
 const VIEW: i64 = 4;
 const VIEW_WITH_DEFAULTS: i64 = 10;
@@ -148,7 +154,7 @@ impl Object {
                 out.extend_from_slice(&table.def.base_columns.to_le_bytes());
                 out.push(u8::from(table.def.is_linked));
                 table.def.columns.iter().for_each(|c| put_missing(&mut out, c.missing.as_ref()));
-                1
+                if put_collations(&mut out, &table.def.columns) { COLLATED_TABLE } else { TABLE }
             }
             Object::Index { table, def } => {
                 out.extend_from_slice(&table.0.to_le_bytes());
@@ -168,7 +174,14 @@ impl Object {
                 put_optional(&mut out, def.predicate.as_deref());
                 put_columns(&mut out, &def.include);
                 out.extend_from_slice(&[u8::from(def.deferrable), u8::from(def.deferred)]);
-                if def.nulls_not_distinct { STRICT_INDEX } else { INDEX }
+                match (def.named.is_empty(), def.nulls_not_distinct) {
+                    (true, false) => INDEX,
+                    (true, true) => STRICT_INDEX,
+                    (false, _) => {
+                        put_names(&mut out, def);
+                        NAMING_INDEX
+                    }
+                }
             }
             Object::Sequence { def, value } => {
                 put_sequence(&mut out, def, *value);
@@ -214,7 +227,7 @@ impl Object {
                 next_storage: reader.u32()?,
                 schema_version: u64::from(reader.u32()?) | u64::from(reader.u32()?) << 32,
             })),
-            1 => {
+            TABLE | COLLATED_TABLE => {
                 let storage = StorageId(reader.u32()?);
                 let name = reader.string()?;
                 let columns = (0..reader.u16()?).map(|_| reader.column(is_first)).collect::<Result<_, _>>()?;
@@ -230,9 +243,12 @@ impl Object {
                         column.missing = reader.missing()?;
                     }
                 }
+                if object_kind == COLLATED_TABLE {
+                    reader.collations(&mut def.columns)?;
+                }
                 Ok(Object::Table(TableObject { storage, def }))
             }
-            INDEX | STRICT_INDEX => {
+            INDEX | STRICT_INDEX | NAMING_INDEX => {
                 let table = TableId(reader.u32()?);
                 let name = reader.string()?;
                 let kind = match reader.u8()? {
@@ -255,6 +271,10 @@ impl Object {
                 }
                 if version > SECOND_VERSION {
                     (def.deferrable, def.deferred) = (reader.flag()?, reader.flag()?);
+                }
+                if object_kind == NAMING_INDEX {
+                    def.nulls_not_distinct = reader.flag()?;
+                    def.named = def.columns.iter().map(|_| reader.names()).collect::<Result<_, _>>()?;
                 }
                 Ok(Object::Index { table, def })
             }
@@ -296,6 +316,29 @@ fn put_missing(out: &mut Vec<u8>, missing: Option<&Missing>) {
             out.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
             out.extend_from_slice(bytes);
         }
+    }
+}
+
+/// Whether there is any.
+fn put_collations(out: &mut Vec<u8>, columns: &[ColumnDef]) -> bool {
+    let named: Vec<_> = columns.iter().enumerate().filter_map(|(at, c)| Some((at as u16, c.collation?))).collect();
+    if named.is_empty() {
+        return false;
+    }
+    out.extend_from_slice(&(named.len() as u16).to_le_bytes());
+    for (column, CollationId(collation)) in named {
+        out.extend_from_slice(&column.to_le_bytes());
+        out.extend_from_slice(&collation.to_le_bytes());
+    }
+    true
+}
+
+fn put_names(out: &mut Vec<u8>, def: &IndexDef) {
+    out.push(u8::from(def.nulls_not_distinct));
+    for at in 0..def.columns.len() {
+        let KeyNames { collation, class } = def.names_of(at);
+        out.extend_from_slice(&collation.map_or(0, |c| c.0).to_le_bytes());
+        out.extend_from_slice(&class.map_or(0, |c| c.0).to_le_bytes());
     }
 }
 
@@ -560,7 +603,22 @@ impl<'a> Reader<'a> {
             5 => ColumnRole::Dropped,
             _ => return Err(BadObject("an unknown role of a column")),
         };
-        Ok(ColumnDef { name, ty, not_null, default, role, missing: None })
+        Ok(ColumnDef { name, ty, not_null, default, role, missing: None, collation: None })
+    }
+
+    fn collations(&mut self, columns: &mut [ColumnDef]) -> Result<(), BadObject> {
+        for _ in 0..self.u16()? {
+            let column = columns.get_mut(usize::from(self.u16()?));
+            let column = column.ok_or(BadObject("a collation of a column that is not there"))?;
+            column.collation = Some(CollationId(self.u32()?));
+        }
+        Ok(())
+    }
+
+    fn names(&mut self) -> Result<KeyNames, BadObject> {
+        let named = |oid: u32| (oid != 0).then_some(oid);
+        let (collation, class) = (named(self.u32()?), named(self.u32()?));
+        Ok(KeyNames { collation: collation.map(CollationId), class: class.map(OperatorClassId) })
     }
 
     fn missing(&mut self) -> Result<Option<Missing>, BadObject> {
@@ -797,6 +855,7 @@ mod tests {
                 7 => Some(Missing::Bytes(b"before"[..].into())),
                 _ => None,
             },
+            collation: (i == 7).then_some(CollationId(950)),
         });
         let check = ConstraintKind::Check { condition: "c0 > 1".into(), columns: vec![0] };
         let foreign = ConstraintKind::Foreign(ForeignKey {
@@ -841,6 +900,10 @@ mod tests {
                 deferrable: true,
                 deferred: false,
                 nulls_not_distinct: true,
+                named: vec![
+                    KeyNames { collation: Some(CollationId(950)), class: None },
+                    KeyNames { collation: None, class: Some(OperatorClassId(10045)) },
+                ],
             },
         });
         round_trip(Object::Sequence {

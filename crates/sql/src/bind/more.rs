@@ -241,20 +241,9 @@ impl Binder<'_> {
                 self.call("overlay", &args, scope)
             }
             A::Collate { expr, collation } => {
-                let name = collation.to_string().replace('"', "");
-                let name = name.strip_prefix("pg_catalog.").unwrap_or(&name);
-                if !matches!(name, "C" | "POSIX" | "default" | "ucs_basic") {
-                    let message = format!("collation \"{name}\" for encoding \"UTF8\" does not exist");
-                    return Err(SqlError::new("42704", message).into());
-                }
                 let bound = self.bind(expr, scope)?;
-                match bound.ty {
-                    Some(ty) if !value::cast::is_text(ty) => {
-                        let message = format!("collations are not supported by type {}", type_name(ty));
-                        Err(SqlError::new("42804", message).into())
-                    }
-                    _ => Ok(bound),
-                }
+                super::types::collation_of(collation, bound.ty.unwrap_or(Type::Text))?;
+                Ok(bound)
             }
             A::CompoundFieldAccess { root, access_chain } => {
                 let (array, subscripts) = subscripted(root, access_chain)

@@ -1,8 +1,11 @@
-//! Which type does a type's name mean?
+//! Which type does a type's name mean, and which collation a collation's?
 
 use super::scope::fold;
+use crate::catalog::names;
 use crate::error::SqlError;
-use crate::value::pgtype::{self, LENGTH_MAX, SECOND_DIGITS_MAX, UNLIMITED};
+use crate::value::cast;
+use crate::value::pgtype::{self, LENGTH_MAX, SECOND_DIGITS_MAX, UNLIMITED, name as type_name};
+use freshet_engine::catalog::CollationId;
 use freshet_engine::schema::{OidKind, Type};
 use sqlparser::ast::{ArrayElemTypeDef, CharacterLength, DataType, ExactNumberInfo, ObjectName, TimezoneInfo};
 
@@ -167,5 +170,25 @@ fn named(name: &ObjectName, modifiers: &[String]) -> Result<Type, SqlError> {
         Ok(plain)
     } else {
         Err(SqlError::new("42601", format!("type modifier is not allowed for type \"{short}\"")))
+    }
+}
+
+/// The collation that is named, if it is another than the type's own: all order by bytes, and it is kept for show. 42704: there is none of this
+/// name; 42804: the type has none.
+pub fn collation_of(name: &ObjectName, ty: Type) -> Result<Option<CollationId>, SqlError> {
+    let parts: Vec<String> = name.0.iter().filter_map(|part| part.as_ident()).map(fold).collect();
+    let found = names::collation_of(&parts).ok_or_else(|| names::no_collation(&parts.join(".")))?;
+    match own_collation(ty) {
+        None => Err(SqlError::new("42804", format!("collations are not supported by type {}", type_name(ty)))),
+        own => Ok(Some(found).filter(|_| own != Some(found))),
+    }
+}
+
+/// What a column of the type has that names none.
+pub fn own_collation(ty: Type) -> Option<CollationId> {
+    match ty {
+        Type::Name => Some(CollationId(950)),
+        Type::Array(element) => own_collation(*element),
+        ty => cast::is_text(ty).then_some(CollationId(100)),
     }
 }

@@ -3,12 +3,13 @@
 //! Expressions are written by `deparse`; what that does not know is shown as it was given.
 
 use super::deparse::{Deparser, Style};
-use super::{Catalog, Relation, TableConstraint, oid};
+use super::{Catalog, Relation, TableConstraint, names, oid};
 use crate::bind::scope::Scope;
 use crate::define::shown_key;
 use crate::value::quoted_ident;
 use freshet_engine::catalog::{
-    Action, ColumnRole, Constraint, ConstraintKind, ForeignKey, Index, IndexDef, IndexKind, Table, TableId, View,
+    Action, ColumnRole, Constraint, ConstraintKind, ForeignKey, Index, IndexDef, IndexKind, KeyNames, Table, TableId,
+    View,
 };
 use std::sync::Arc;
 
@@ -74,6 +75,17 @@ impl Catalog {
         if is_call || is_column { shown } else { format!("({shown})") }
     }
 
+    /// What a key names besides its order: a collation that its column has not, and a class.
+    fn key_names(&self, table: &Table, index: &IndexDef, at: usize) -> String {
+        let KeyNames { collation, class } = index.names_of(at);
+        let column = &table.def.columns[usize::from(index.columns[at].column)];
+        let collation = collation.filter(|named| column.collation != Some(*named));
+        let collation = collation.and_then(|named| names::collation_name(named.0));
+        let collation = collation.map(|name| format!(" COLLATE {}", quoted_ident(name)));
+        let class = class.map(|class| format!(" {}", names::operator_class_name(class)));
+        collation.unwrap_or_default() + &class.unwrap_or_default()
+    }
+
     /// An index's keys as a message names them: a column's name, or the expression.
     pub fn index_columns(&self, table: TableId, index: &IndexDef) -> Vec<String> {
         let Some(table) = self.schema.table_by_id(table) else { return Vec::new() };
@@ -106,7 +118,7 @@ impl Catalog {
                     (true, false) => " DESC",
                     (true, true) => " DESC NULLS LAST",
                 };
-                self.index_key(table, &index.def, at, style) + order
+                self.index_key(table, &index.def, at, style) + &self.key_names(table, &index.def, at) + order
             })
             .collect();
         let name = quoted_ident(&index.def.name);

@@ -8,12 +8,50 @@ use crate::bind::types::type_of;
 use crate::error::SqlError;
 use crate::value::pgtype;
 use crate::value::quoted_ident;
-use freshet_engine::catalog::{NamespaceId, RoleId, Schema};
+use freshet_engine::catalog::{CollationId, IndexKind, NamespaceId, OperatorClassId, RoleId, Schema};
 use freshet_engine::schema::OidKind;
 use sqlparser::ast;
 
 /// Collations, by PostgreSQL's numbers.
 const COLLATIONS: [(u32, &str); 4] = [(100, "default"), (950, "C"), (951, "POSIX"), (12340, "ucs_basic")];
+
+/// Operator classes that are no type's default, by PostgreSQL's numbers.
+const CLASSES: [(u32, IndexKind, &str); 8] = [
+    (4217, IndexKind::BTree, "text_pattern_ops"),
+    (4218, IndexKind::BTree, "varchar_pattern_ops"),
+    (4219, IndexKind::BTree, "bpchar_pattern_ops"),
+    (10044, IndexKind::BTree, "varchar_ops"),
+    (10056, IndexKind::Hash, "text_pattern_ops"),
+    (10057, IndexKind::Hash, "varchar_pattern_ops"),
+    (10058, IndexKind::Hash, "bpchar_pattern_ops"),
+    (10045, IndexKind::Hash, "varchar_ops"),
+];
+
+/// The class of this name, if it is no type's default.
+pub fn operator_class(kind: IndexKind, name: &str) -> Option<OperatorClassId> {
+    let class = CLASSES.iter().find(|(_, own, class)| *own == kind && *class == name);
+    class.map(|(oid, ..)| OperatorClassId(*oid))
+}
+
+pub fn operator_class_name(class: OperatorClassId) -> &'static str {
+    CLASSES.iter().find(|(oid, ..)| *oid == class.0).map_or("", |(.., name)| name)
+}
+
+/// The collation that these parts of a name mean.
+pub fn collation_of(parts: &[String]) -> Option<CollationId> {
+    let (name, space) = parts.split_last()?;
+    let is_ours = matches!(space, [] | [_]) && space.iter().all(|space| space == "pg_catalog");
+    COLLATIONS.iter().find(|(_, own)| is_ours && own == name).map(|(oid, _)| CollationId(*oid))
+}
+
+pub fn collation_name(collation: u32) -> Option<&'static str> {
+    COLLATIONS.iter().find(|(own, _)| *own == collation).map(|(_, name)| *name)
+}
+
+/// 42704: there is no such collation.
+pub fn no_collation(name: &str) -> SqlError {
+    SqlError::new("42704", format!("collation \"{name}\" for encoding \"UTF8\" does not exist"))
+}
 
 /// The parts of a name with dots, in lower case unless quoted; 42602 for what is none.
 pub fn parts(text: &str) -> Result<Vec<String>, SqlError> {
@@ -106,7 +144,7 @@ impl Catalog {
             OidKind::Procedure => self.show_procedure(number),
             OidKind::Namespace => self.namespace_name(NamespaceId(number)).map(quoted_ident),
             OidKind::Role => self.role_name(number).map(|name| quoted_ident(&name)),
-            OidKind::Collation => COLLATIONS.iter().find(|(own, _)| *own == number).map(|(_, name)| quoted_ident(name)),
+            OidKind::Collation => collation_name(number).map(quoted_ident),
             _ => None,
         };
         name.unwrap_or_else(|| number.to_string())
@@ -307,9 +345,5 @@ fn show_proc(number: u32) -> Option<String> {
 }
 
 fn find_collation(text: &str) -> Result<u32, SqlError> {
-    let parts = parts(text)?;
-    let name = parts.last().map_or("", String::as_str);
-    let found = COLLATIONS.iter().find(|(_, own)| *own == name && parts.len() <= 2).map(|(oid, _)| *oid);
-    let missing = || SqlError::new("42704", format!("collation \"{text}\" for encoding \"UTF8\" does not exist"));
-    found.ok_or_else(missing)
+    collation_of(&parts(text)?).map(|found| found.0).ok_or_else(|| no_collation(text))
 }

@@ -15,16 +15,17 @@ use super::{Definer, Done};
 use crate::bind::Binder;
 use crate::bind::names::{OWN_TEMPORARY, RelationName, is_temporary, quoted};
 use crate::bind::scope::{Scope, fold};
+use crate::bind::types::{collation_of, own_collation};
 use crate::error::SqlError;
 use crate::expr::{Expr, Frame, evaluate};
 use crate::parse::{AlterAction, AlterKind, SequenceClauses, Triggers};
 use crate::value::cast::{self, CastContext};
 use crate::value::pgtype::{SECOND_DIGITS_MAX, name as type_name};
 use freshet_engine::catalog::{
-    ColumnDef, ColumnRole, Constraint, ConstraintKind, IndexDef, IndexId, IndexKind, NamespaceId, Schema, Table,
-    TableDef, TableId, View, ViewDef,
+    ColumnDef, ColumnRole, Constraint, ConstraintKind, IndexDef, IndexId, IndexKind, KeyNames, NamespaceId, Schema,
+    Table, TableDef, TableId, View, ViewDef,
 };
-use freshet_engine::schema::{Missing, Row, Type};
+use freshet_engine::schema::{KeyColumn, Missing, Row, Type};
 use sqlparser::ast::{self, Ident, ObjectName, TableConstraint};
 use std::sync::Arc;
 
@@ -176,7 +177,9 @@ impl Definer<'_> {
                 self.change_def(id, |def| def.columns[at].not_null = true)
             }
             AlterAction::DropNotNull(column) => self.drop_not_null(&table, column),
-            AlterAction::SetType { column, ty, using } => self.set_type(&table, column, ty, using.as_ref()),
+            AlterAction::SetType { column, ty, collation, using } => {
+                self.set_type(&table, column, (ty, collation.as_ref()), using.as_ref())
+            }
             AlterAction::AddIdentity { column, always, clauses } => self.add_identity(&table, column, *always, clauses),
             AlterAction::SetIdentity { column, always, clauses } => self.set_identity(&table, column, *always, clauses),
             AlterAction::DropIdentity { column, if_exists } => self.drop_identity(&table, column, *if_exists),
@@ -595,11 +598,12 @@ impl Definer<'_> {
         &mut self,
         table: &Arc<Table>,
         column: &Ident,
-        declared: &ast::DataType,
+        (declared, collation): (&ast::DataType, Option<&ast::ObjectName>),
         using: Option<&ast::Expr>,
     ) -> Done<()> {
         let at = self.column(table, column)?;
         let ty = super::create::stored_type(declared)?;
+        let collation = collation.map(|named| collation_of(named, ty)).transpose()?.flatten();
         let before = table.def.columns[at].clone();
         let name = &before.name;
         if before.role == ColumnRole::Generated && using.is_some() {
@@ -641,7 +645,7 @@ impl Definer<'_> {
             None => self.automatic(&before, at, ty)?,
         };
         let mut def = table.def.clone();
-        def.columns[at].ty = ty;
+        (def.columns[at].ty, def.columns[at].collation) = (ty, collation);
         let is_other = cast::without_modifier(before.ty) != cast::without_modifier(ty);
         let predicates = if is_other { self.respell(table, &mut def, at)? } else { Vec::new() };
         if let (false, Some(text)) = (before.is_computed() || before.is_identity(), &def.columns[at].default) {
@@ -656,6 +660,11 @@ impl Definer<'_> {
         let hidden_stay = retype_hidden(&mut def, table, &schema)?;
         for index in &table.indexes {
             super::create::check_keys(&index.def.columns, &def, index.def.kind)?;
+            for (i, key) in index.def.columns.iter().enumerate() {
+                if let Some(class) = index.def.names_of(i).class {
+                    super::opclass::check_class(class, def.columns[usize::from(key.column)].ty)?;
+                }
+            }
         }
         for constraint in &def.constraints {
             if let ConstraintKind::Check { condition, columns } = &constraint.kind
@@ -668,9 +677,11 @@ impl Definer<'_> {
         let stays = using.is_none() && is_trivial(before.ty, ty) && hidden_stay && layout.is_same_record(&table.layout);
         if stays {
             self.engine.redefine_table(table.id, def)?;
+            self.take_collation(&self.current(table.id), at)?;
             return self.set_predicates(&self.current(table.id), predicates);
         }
         self.rewrite_with(table, def, Some((at, conversion)))?;
+        self.take_collation(&self.current(table.id), at)?;
         self.set_predicates(&self.current(table.id), predicates)?;
         let keys: Vec<u32> = schema
             .foreign_keys()
@@ -691,6 +702,24 @@ impl Definer<'_> {
             .filter(|(_, constraint, key)| constraint.validated && key.parent_columns.contains(&(at as u16)))
             .map(|(child, constraint, _)| (child.id, constraint.id))
             .try_for_each(|(child, id)| self.validate(child, &[id]))
+    }
+
+    /// A key that names the collation that its column has got names none: it has the column's from now on.
+    fn take_collation(&mut self, table: &Table, at: usize) -> Done<()> {
+        let column = &table.def.columns[at];
+        let collation = column.collation.or_else(|| own_collation(column.ty));
+        for index in &table.indexes {
+            let mut def = index.def.clone();
+            for (named, key) in def.named.iter_mut().zip(&def.columns) {
+                if usize::from(key.column) == at && named.collation == collation {
+                    named.collation = None;
+                }
+            }
+            if def != index.def {
+                self.engine.redefine_index(index.id, def)?;
+            }
+        }
+        Ok(())
     }
 
     /// An identity column's sequence has the column's type.
@@ -835,15 +864,12 @@ impl Definer<'_> {
         let Some(index) = table.indexes.iter().find(|i| i.def.name == wanted) else {
             return Err(SqlError::new("42704", format!("index \"{wanted}\" does not exist")).into());
         };
-        if !index.def.unique || index.def.predicate.is_some() {
-            let message = format!("\"{wanted}\" is not a unique index");
-            return Err(SqlError::new("42809", message).into());
-        }
         if index.def.constraint != 0 {
             return Err(
                 SqlError::new("55000", format!("index \"{wanted}\" is already associated with a constraint")).into()
             );
         }
+        check_is_plain(table, &index.def)?;
         if primary {
             if table.indexes.iter().any(|i| i.def.primary) {
                 let message = format!("multiple primary keys for table \"{}\" are not allowed", table.def.name);
@@ -1150,6 +1176,33 @@ fn check_no_generated_over(table: &Table, at: usize, schema: &Arc<Schema>) -> Re
     let name = &table.def.columns[at].name;
     let error = SqlError::new("0A000", "cannot alter type of a column used by a generated column");
     Err(error.with_detail(format!("Column \"{name}\" is used by generated column \"{}\".", generated.name)))
+}
+
+/// 42809 for an index that is not as a constraint would make it.
+fn check_is_plain(table: &Table, def: &IndexDef) -> Result<(), SqlError> {
+    let refuse = |message: String| {
+        let detail = "Cannot create a primary key or unique constraint using such an index.";
+        Err(SqlError::new("42809", message).with_detail(detail))
+    };
+    let name = &def.name;
+    if !def.unique {
+        return refuse(format!("\"{name}\" is not a unique index"));
+    }
+    // A partial one's first key is hidden, too.
+    let is_computed = |key: &KeyColumn| !table.def.columns[usize::from(key.column)].is_visible();
+    if def.predicate.is_none() && def.columns.iter().any(is_computed) {
+        return refuse(format!("index \"{name}\" contains expressions"));
+    }
+    if def.predicate.is_some() {
+        return refuse(format!("\"{name}\" is a partial index"));
+    }
+    for (at, key) in def.columns.iter().enumerate() {
+        if key.descending || def.nulls_against >> at.min(31) & 1 == 1 || def.names_of(at) != KeyNames::default() {
+            let number = at + 1;
+            return refuse(format!("index \"{name}\" column number {number} does not have default sorting behavior"));
+        }
+    }
+    Ok(())
 }
 
 /// A view's column of this name, with its type.

@@ -24,7 +24,7 @@ use crate::parse::{Parsed, Stored, like_of, span_position};
 use crate::value::Datum;
 use crate::value::cast::CastContext;
 use freshet_engine::catalog::{
-    ColumnDef, ColumnRole, IndexDef, IndexKind, NamespaceId, Schema, Table, TableDef, TableId,
+    ColumnDef, ColumnRole, IndexDef, IndexKind, KeyNames, NamespaceId, Schema, Table, TableDef, TableId,
 };
 use freshet_engine::schema::{KeyColumn, Row, SystemKind, Type};
 use sqlparser::ast::helpers::stmt_create_table::CreateTableBuilder;
@@ -231,7 +231,9 @@ impl Definer<'_> {
                         generation_expr_mode.as_ref(),
                     )?;
                 }
-                ColumnOption::Collation(collation) => check_collation(collation)?,
+                ColumnOption::Collation(collation) => {
+                    new.def.columns[usize::from(at)].collation = crate::bind::types::collation_of(collation, ty)?;
+                }
                 ColumnOption::DialectSpecific(tokens) => {
                     let text: Vec<String> = tokens.iter().map(ToString::to_string).collect();
                     return Err(SqlError::unsupported(format!("the column option {}", text.join(" "))).into());
@@ -449,7 +451,7 @@ impl Definer<'_> {
             None => None,
             Some(predicate) => Some(self.predicate(predicate, &table)?),
         };
-        let (list, nulls_against, parts) =
+        let Keys { columns: list, nulls_against, names: parts, named } =
             self.index_columns(&table, (columns, kind), *is_unique, predicate.as_deref())?;
         let table = self.engine.schema().table_by_id(table.id).cloned().expect("the table that was just changed");
         check_keys(&list, &table.def, kind)?;
@@ -473,6 +475,7 @@ impl Definer<'_> {
             predicate,
             include,
             nulls_not_distinct,
+            named,
             ..IndexDef::default()
         };
         self.build_index(&table, index).map(drop)
@@ -539,18 +542,18 @@ impl Definer<'_> {
         Ok(text)
     }
 
-    /// The index's columns, which may be hidden ones that are made for it; a bit for each whose nulls are against the order; their names.
+    /// The index's columns, which may be hidden ones that are made for it.
     fn index_columns(
         &mut self,
         table: &Arc<Table>,
         (columns, kind): (&[IndexColumn], IndexKind),
         is_unique: bool,
         predicate: Option<&str>,
-    ) -> Done<(Vec<KeyColumn>, u32, Vec<String>)> {
-        let (mut list, mut against, mut names) = (Vec::new(), 0u32, Vec::new());
+    ) -> Done<Keys> {
+        let mut keys = Keys::default();
         let mut def = table.def.clone();
         for (i, column) in columns.iter().enumerate() {
-            let expr = bare(&column.column.expr);
+            let (expr, collation) = without_collation(&column.column.expr);
             let plain = matches!(expr, ast::Expr::Identifier(_));
             let hides = i == 0 && is_unique && predicate.is_some();
             let ident = IndexColumn {
@@ -567,15 +570,13 @@ impl Definer<'_> {
                     let nulls = options.nulls_first.is_some_and(|first| first != descending);
                     text = self.kept(expr, None, &Scope::of_table(table, None))?;
                     let at = self.hidden_column(&mut def, table, &text)?;
-                    names.push(expression_name(expr));
+                    keys.names.push(expression_name(expr));
                     (KeyColumn { column: at, descending }, nulls)
                 }
             };
-            if let Some(class) = &column.operator_class {
-                super::opclass::check(class, kind, def.columns[usize::from(key.column)].ty)?;
-            }
+            keys.named.push(key_names(&def.columns[usize::from(key.column)], collation, (column, kind))?);
             if plain {
-                names.push(table.def.columns[usize::from(key.column)].name.clone());
+                keys.names.push(table.def.columns[usize::from(key.column)].name.clone());
             }
             if let Some(predicate) = predicate.filter(|_| hides) {
                 if plain {
@@ -584,13 +585,16 @@ impl Definer<'_> {
                 key.column =
                     self.hidden_column(&mut def, table, &format!("{}{text}{HIDING_ENDS}", hiding(predicate)))?;
             }
-            against |= u32::from(nulls) << i.min(31);
-            list.push(key);
+            keys.nulls_against |= u32::from(nulls) << i.min(31);
+            keys.columns.push(key);
+        }
+        if keys.named.iter().all(|named| *named == KeyNames::default()) {
+            keys.named.clear();
         }
         if def.columns.len() > table.def.columns.len() {
             self.rewrite(table, def)?;
         }
-        Ok((list, against, names))
+        Ok(keys)
     }
 
     /// The hidden column of this expression, made if there is none.
@@ -662,11 +666,42 @@ pub fn shown_key(text: &str, predicate: Option<&str>) -> String {
     hidden.unwrap_or(text).to_owned()
 }
 
-fn bare(expr: &ast::Expr) -> &ast::Expr {
+/// What the keys of an index are.
+#[derive(Default)]
+struct Keys {
+    columns: Vec<KeyColumn>,
+    /// A bit for each whose nulls are against the order.
+    nulls_against: u32,
+    /// What the index is called after.
+    names: Vec<String>,
+    named: Vec<KeyNames>,
+}
+
+/// A key's expression and the collation that it is given, the outermost.
+fn without_collation(expr: &ast::Expr) -> (&ast::Expr, Option<&ast::ObjectName>) {
     match expr {
-        ast::Expr::Nested(inner) => bare(inner),
-        other => other,
+        ast::Expr::Nested(inner) => without_collation(inner),
+        ast::Expr::Collate { expr, collation } => (without_collation(expr).0, Some(collation)),
+        other => (other, None),
     }
+}
+
+/// What the key over the column names; its collation, if it is not the column's.
+fn key_names(
+    over: &ColumnDef,
+    collation: Option<&ast::ObjectName>,
+    (key, kind): (&IndexColumn, IndexKind),
+) -> Result<KeyNames, SqlError> {
+    let collation = match collation {
+        None => None,
+        Some(collation) => {
+            let named = crate::bind::types::collation_of(collation, over.ty)?;
+            let own = crate::bind::types::own_collation(over.ty);
+            named.or(own).filter(|named| over.collation.or(own) != Some(*named))
+        }
+    };
+    let class = key.operator_class.as_ref().map(|class| super::opclass::class(class, kind, over.ty)).transpose()?;
+    Ok(KeyNames { collation, class: class.flatten() })
 }
 
 pub(super) fn expression_name(expr: &ast::Expr) -> String {
@@ -797,15 +832,6 @@ fn index_kind(using: &IndexType) -> Result<IndexKind, SqlError> {
         IndexType::BTree => Ok(IndexKind::BTree),
         IndexType::Hash => Ok(IndexKind::Hash),
         other => Err(SqlError::unsupported(format!("the access method {other}"))),
-    }
-}
-
-/// One collation is there: by bytes.
-fn check_collation(collation: &ast::ObjectName) -> Result<(), SqlError> {
-    let name = collation.to_string().replace('"', "").to_lowercase();
-    match name.trim_start_matches("pg_catalog.") {
-        "c" | "posix" | "default" | "ucs_basic" => Ok(()),
-        _ => Err(SqlError::unsupported(format!("the collation {collation}"))),
     }
 }
 

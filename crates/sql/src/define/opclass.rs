@@ -1,21 +1,20 @@
-//! Which operator classes may an index name? The order is by bytes and each type has one: what a class asks for is what is there, or it is refused.
+//! Which operator classes may an index name? The order is by bytes and each type has one: what is named must be there and of the type. It changes
+//! nothing, is kept, and the catalogs show it.
 
 use crate::bind::scope::fold;
+use crate::catalog::names;
 use crate::error::SqlError;
 use crate::value::pgtype::name as type_name;
-use freshet_engine::catalog::IndexKind;
+use freshet_engine::catalog::{IndexKind, OperatorClassId};
 use freshet_engine::schema::{OidKind, Type, VectorKind};
 use sqlparser::ast::ObjectName;
 
-/// 42704 for a class that is none, 42804 for one of another type.
-pub fn check(class: &ObjectName, kind: IndexKind, ty: Type) -> Result<(), SqlError> {
+/// The class, if it is no type's default. 42704: there is none of this name; 42804: it is of another type.
+pub fn class(class: &ObjectName, kind: IndexKind, ty: Type) -> Result<Option<OperatorClassId>, SqlError> {
     let name = class.0.last().and_then(|part| part.as_ident()).map(fold).unwrap_or_default();
     match accepts(&name, ty.unrounded()) {
-        Some(true) => Ok(()),
-        Some(false) => {
-            let message = format!("operator class \"{name}\" does not accept data type {}", type_name(ty));
-            Err(SqlError::new("42804", message))
-        }
+        Some(true) => Ok(names::operator_class(kind, &name)),
+        Some(false) => Err(of_another_type(&name, ty)),
         None => {
             let method = match kind {
                 IndexKind::BTree => "btree",
@@ -25,6 +24,19 @@ pub fn check(class: &ObjectName, kind: IndexKind, ty: Type) -> Result<(), SqlErr
             Err(SqlError::new("42704", message))
         }
     }
+}
+
+/// Whether a key of the class may get this type.
+pub fn check_class(class: OperatorClassId, ty: Type) -> Result<(), SqlError> {
+    let name = names::operator_class_name(class);
+    match accepts(name, ty.unrounded()) {
+        Some(false) => Err(of_another_type(name, ty)),
+        _ => Ok(()),
+    }
+}
+
+fn of_another_type(class: &str, ty: Type) -> SqlError {
+    SqlError::new("42804", format!("operator class \"{class}\" does not accept data type {}", type_name(ty)))
 }
 
 /// Whether the class is of the type; `None`: there is no such class.

@@ -137,6 +137,7 @@ pub enum AlterAction {
     SetType {
         column: Ident,
         ty: DataType,
+        collation: Option<ObjectName>,
         using: Option<Expr>,
     },
     AddIdentity {
@@ -633,11 +634,9 @@ fn alter_column(p: &mut Parser<'_>, column: Ident) -> Read<AlterAction> {
     }
     if p.parse_keyword(Keyword::TYPE) || p.parse_keywords(&[Keyword::SET, Keyword::DATA, Keyword::TYPE]) {
         let ty = p.parse_data_type()?;
-        if p.parse_keyword(Keyword::COLLATE) {
-            p.parse_object_name(false)?;
-        }
+        let collation = if p.parse_keyword(Keyword::COLLATE) { Some(p.parse_object_name(false)?) } else { None };
         let using = if p.parse_keyword(Keyword::USING) { Some(p.parse_expr()?) } else { None };
-        return Ok(AlterAction::SetType { column, ty, using });
+        return Ok(AlterAction::SetType { column, ty, collation, using });
     }
     if p.parse_keywords(&[Keyword::SET, Keyword::DEFAULT]) {
         return Ok(AlterAction::SetDefault(column, p.parse_expr()?));

@@ -7,7 +7,7 @@ use super::relation::{Attribute, Key, Kind, Relation, key, relations};
 use super::roles;
 use crate::bind::names::namespace_name;
 use crate::bind::through;
-use crate::catalog::oid;
+use crate::catalog::{names, oid};
 use crate::role::acl::{self, Kind as AclKind, Privileges};
 use crate::role::{self, Access};
 use crate::value::{Datum, pgtype};
@@ -460,8 +460,7 @@ fn column_row(
         attribute.default.map(|text| super::definition::default(about.schema, relation.oid, attribute.number, text));
     let is_generated = attribute.role == ColumnRole::Generated;
     let (default, generation) = if is_generated { (None, text) } else { (text, None) };
-    // The types' own collations are not told, but that of names.
-    let collation = (attribute.collation() == super::relation::C).then_some("C");
+    let collation = names::collation_name(attribute.collation()).filter(|name| *name != "default");
     let head = cells![
         database,
         space,

@@ -5,7 +5,7 @@
 use super::super::About;
 use super::fill::{Fill, Filled, Filler, NO_CHAR, Source, cells};
 use super::fixed;
-use super::relation::{Attribute, Key, Kind, Relation, access_method, key, relations};
+use super::relation::{Attribute, Key, Kind, Relation, access_method, key, key_collation, relations};
 use super::roles;
 use crate::bind::names::is_temporary;
 use crate::catalog::oid;
@@ -434,8 +434,9 @@ fn index_row(table: &Table, id: u32, def: &IndexDef) -> [Datum; 17] {
         keys.iter().filter_map(|k| if let Key::Expression(text) = k { Some(text.as_str()) } else { None }).collect();
     let type_oid = |column: u16| pgtype::describe(table.def.columns[usize::from(column)].ty).oid;
     let types: Vec<u32> = def.columns.iter().map(|k| type_oid(k.column)).collect();
-    let collation = |ty: &u32| i64::from(fixed::type_facts(*ty).map_or(0, |f| f.collation));
-    let classes = types.iter().map(|&ty| i64::from(fixed::operator_class(method, ty)));
+    let collation = |at: usize| i64::from(key_collation(table, def, at));
+    let default_class = |at: usize| fixed::operator_class(method, types[at]);
+    let class = |at: usize| i64::from(def.names_of(at).class.map_or_else(|| default_class(at), |class| class.0));
     let option = |(at, key): (usize, &freshet_engine::schema::KeyColumn)| {
         let against = def.nulls_against >> at.min(31) & 1 == 1;
         i64::from(key.descending) | i64::from(key.descending != against) << 1
@@ -454,8 +455,8 @@ fn index_row(table: &Table, id: u32, def: &IndexDef) -> [Datum; 17] {
         true,
         true,
         vector_datum(VectorKind::Int2, keys.iter().map(number).chain(included).collect()),
-        vector_datum(VectorKind::Oid, types.iter().map(collation).collect()),
-        vector_datum(VectorKind::Oid, classes.collect()),
+        vector_datum(VectorKind::Oid, (0..types.len()).map(collation).collect()),
+        vector_datum(VectorKind::Oid, (0..types.len()).map(class).collect()),
         vector_datum(VectorKind::Int2, def.columns.iter().enumerate().map(option).collect()),
         (!expressions.is_empty()).then(|| expressions.join(", ")),
         def.predicate.as_deref(),

@@ -177,6 +177,7 @@ fn table_attributes(table: &Table) -> Vec<Attribute<'_>> {
             not_null: column.not_null,
             default: column.default.as_deref().filter(|_| !column.is_identity()),
             role: column.role,
+            collation: column.collation.map(|named| named.0),
             ..Attribute::plain(i + 1, &column.name, column.ty)
         }
     });
@@ -207,6 +208,17 @@ fn names(text: &str, column: &str) -> bool {
         || format!("\"{}\"", column.replace('"', "\"\"")) == text
 }
 
+/// The collation of a key of an index, 0 for a type that has none: the one that it names, else that of what it is over.
+pub fn key_collation(table: &Table, def: &IndexDef, at: usize) -> u32 {
+    let over = &def.columns[at];
+    let column = match key(table, def, over) {
+        Key::Column(number) => &table.def.columns[number as usize - 1],
+        Key::Expression(_) => &table.def.columns[usize::from(over.column)],
+    };
+    let named = def.names_of(at).collation.or(column.collation).map(|named| named.0);
+    named.unwrap_or_else(|| Attribute::plain(0, "", column.ty).collation())
+}
+
 fn index_attributes<'a>(table: &'a Table, def: &'a IndexDef) -> Vec<Attribute<'a>> {
     let mut attributes: Vec<Attribute<'a>> = Vec::new();
     let keys = def.columns.iter().map(|k| (k.column, key(table, def, k)));
@@ -220,7 +232,8 @@ fn index_attributes<'a>(table: &'a Table, def: &'a IndexDef) -> Vec<Attribute<'a
         let taken = |name: &str| attributes.iter().any(|a| a.name == name);
         let numbered = (1..).map(|n| format!("{name}{n}"));
         let name = std::iter::once(name.clone()).chain(numbered).find(|name| !taken(name)).unwrap_or_default();
-        attributes.push(Attribute { name: name.into(), ..Attribute::plain(at + 1, "", ty) });
+        let collation = (at < def.columns.len()).then(|| key_collation(table, def, at));
+        attributes.push(Attribute { name: name.into(), collation, ..Attribute::plain(at + 1, "", ty) });
     }
     attributes
 }
