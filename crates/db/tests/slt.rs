@@ -205,9 +205,14 @@ fn records_on_the_compiled_road() {
         "create/session_literals",
         "create/storage_options",
         "create/temporary_kinds",
+        "session/deferrable",
         "session/kept_by_name",
+        "session/read_only_permanent",
+        "session/read_only_temporary",
         "session/set_config",
         "session/set_lists",
+        "session/transaction_number",
+        "session/void",
     ] {
         let file = directory().join("records").join(name).with_extension("slt");
         let dir = tempfile::tempdir().expect("a directory for the database");

@@ -442,6 +442,11 @@ impl Engine {
         self.core().log.database()
     }
 
+    /// The newest number that a commit has. Above those of all earlier runs, whatever of them was lost.
+    pub fn newest_cts(&self) -> Cts {
+        self.core().log.now()
+    }
+
     /// Whether a commit of this database can have the number: it is not of the future.
     pub fn has_drawn(&self, cts: Cts) -> bool {
         cts <= self.core().log.now() || self.is_durable(cts)

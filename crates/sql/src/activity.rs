@@ -10,6 +10,7 @@ use crate::session::TransactionStatus;
 use crate::settings::Defaults;
 use crate::statements::Statements;
 use freshet_engine::catalog::RoleId;
+use freshet_engine::ids::Cts;
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -109,6 +110,8 @@ pub struct Activity {
     members: Mutex<BTreeMap<i32, Arc<Member>>>,
     /// Sessions that a server ever served.
     joined: AtomicU64,
+    /// The last number that a transaction was given.
+    numbered: AtomicU64,
     /// What all sessions have done, those of the program itself included.
     pub counts: Arc<AllCounts>,
     pub statements: Statements,
@@ -126,6 +129,19 @@ impl std::fmt::Debug for Activity {
 }
 
 impl Activity {
+    /// A number that no other transaction of this database has: above each one's that asked before, and above the newest commit's, which is above those
+    /// of earlier runs.
+    pub(crate) fn number_transaction(&self, newest: Cts) -> i64 {
+        let next = |last: u64| (last + 1).max(newest.0);
+        let before = self.numbered.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |last| Some(next(last)));
+        next(before.unwrap_or_else(|last| last)) as i64
+    }
+
+    /// Whether somebody hears what is asked of this session.
+    pub(crate) fn is_served(&self, pid: i32) -> bool {
+        self.members.lock().get(&pid).is_some_and(|member| member.asker.read().is_some())
+    }
+
     pub(crate) fn join(&self, pid: i32, role: RoleId, user: &str, database: &str, now: i64) -> Arc<Member> {
         let member = Arc::new(Member {
             pid,

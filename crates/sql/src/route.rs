@@ -43,6 +43,8 @@ use std::time::Instant;
 pub struct Modes {
     pub isolation: Option<Level>,
     pub read_only: Option<bool>,
+    /// Told by SHOW, and nothing else: no transaction waits for its beginning.
+    pub deferrable: Option<bool>,
 }
 
 /// SQL's isolation levels by their names.
@@ -126,6 +128,7 @@ pub enum Plan {
     },
     /// `SELECT set_config(name, value, is_local), ...`: SET with the values as its row.
     SetConfig(Box<ConfigQuery>),
+    Reset(String),
     ResetAll,
     DiscardAll,
     DiscardSequences,
@@ -317,7 +320,11 @@ fn route_statement(
     forced: Option<Forced>,
     known: Option<&Arc<Statistics>>,
 ) -> Result<Routed, SqlError> {
-    if let Some(control) = control(statement)? {
+    if let Some(mut control) = control(statement)? {
+        if let Plan::Begin { modes, .. } | Plan::SetTransaction { modes, .. } = &mut control.plan {
+            // The parser below has no word for it.
+            modes.deferrable = crate::parse::deferrable(sql);
+        }
         return Ok(control);
     }
     if Definition::takes(statement) {
@@ -625,7 +632,7 @@ fn control(statement: &Statement) -> Result<Option<Routed>, SqlError> {
         Statement::Set(set) => set_plan(set)?,
         Statement::Reset(reset) => match &reset.reset {
             Reset::ALL => Plan::ResetAll,
-            Reset::ConfigurationParameter(name) => Plan::Set { name: setting_name(name), value: None, local: false },
+            Reset::ConfigurationParameter(name) => Plan::Reset(setting_name(name)),
         },
         Statement::Discard { object_type } => match object_type {
             DiscardObject::ALL => Plan::DiscardAll,

@@ -482,7 +482,8 @@ impl Session {
                 // Nobody gives them values.
                 _ => {
                     self.fail();
-                    Err(SqlError::new("42P02", "there is no parameter $1"))
+                    let (name, position) = parse::first_parameter(sql).unwrap_or_else(|| ("$1".to_owned(), None));
+                    Err(SqlError::new("42P02", format!("there is no parameter {name}")).at(position))
                 }
             },
         }
@@ -1015,8 +1016,11 @@ impl Session {
             Plan::Set { name, value, local } => {
                 let result = self.set_value(name, value.as_deref(), *local);
                 let warning = result.inspect_err(|_| self.fail())?;
-                let tag = if value.is_some() || *local { "SET" } else { "RESET" };
-                Ok(self.told(tag, None, warning))
+                Ok(self.told("SET", None, warning))
+            }
+            Plan::Reset(name) => {
+                let warning = self.set_value(name, None, false).inspect_err(|_| self.fail())?;
+                Ok(self.told("RESET", None, warning))
             }
             Plan::SetConfig(config) => {
                 let is_alone = self.block == Block::None;
@@ -1104,6 +1108,10 @@ impl Session {
         self.modes.read_only.unwrap_or(self.env.settings.fast.read_only)
     }
 
+    fn is_deferrable(&self) -> bool {
+        self.modes.deferrable.unwrap_or(self.env.settings.fast.deferrable)
+    }
+
     fn read_clock(&mut self) {
         if !self.clock_read {
             self.env.clock.now = now();
@@ -1118,6 +1126,10 @@ impl Session {
         parameters: &[Datum],
         rows: &mut RowSet,
     ) -> Result<Step, SqlError> {
+        if self.inner.is_read_only() {
+            let own = self.temporary_changed_by(statement);
+            self.inner.permit_own_changes(own);
+        }
         match &statement.plan {
             Plan::Lock(_) => self.inner.begin_statement_to_lock(),
             plan if plan.locks_by_key() => self.inner.begin_statement_at_newest(),
@@ -1131,6 +1143,8 @@ impl Session {
         }
         self.constraints.start_statement();
         (self.env.level, self.env.read_only) = (self.level(), self.is_read_only());
+        self.env.deferrable = self.is_deferrable();
+        self.env.changes = !statement.plan.only_reads() || self.inner.has_changed();
         if let Some(sequences) = &self.env.sequences {
             // A definition's, too, which evaluates defaults.
             sequences.begin_run();
@@ -1163,6 +1177,18 @@ impl Session {
         }
         self.read_catalog(statement, rows);
         self.run(statement, parameters, rows)
+    }
+
+    /// The schema of this session's temporary tables, if the statement changes rows of one of them and no others, which a read-only transaction may, too.
+    fn temporary_changed_by(&mut self, statement: &Prepared) -> Option<NamespaceId> {
+        if statement.plan.only_reads() || self.temporary.namespace.is_none() {
+            return None;
+        }
+        let schema = self.schema_to_plan_by();
+        let schema = self.named(&schema);
+        let changed = named::changed_table(&statement.sql);
+        let table = changed.as_ref().and_then(|name| name.table(&schema));
+        table.map(|table| table.def.namespace).filter(|&id| Some(id) == self.own_temporary(&schema))
     }
 
     /// Has a few rows looked at of tables that the statement's plan should have known: it is planned anew then. What cannot be sampled now stays
@@ -1249,7 +1275,7 @@ impl Session {
     }
 
     fn run(&mut self, statement: &Arc<Prepared>, parameters: &[Datum], rows: &mut RowSet) -> Result<Step, SqlError> {
-        if self.inner.is_read_only() && !statement.plan.only_reads() {
+        if self.inner.refuses_changes() && !statement.plan.only_reads() {
             return Err(self.statement_failed(read_only_error(Error::ReadOnly.into(), statement)));
         }
         if matches!(statement.plan, Plan::Define(_) | Plan::Analyze { .. }) && self.inline_limit.is_some() {
@@ -1842,7 +1868,11 @@ impl Session {
 
     /// A block's modes are those of its beginning, whatever becomes of the defaults.
     fn fix_defaults(&mut self) {
-        self.modes = Modes { isolation: Some(self.level()), read_only: Some(self.is_read_only()) };
+        self.modes = Modes {
+            isolation: Some(self.level()),
+            read_only: Some(self.is_read_only()),
+            deferrable: Some(self.is_deferrable()),
+        };
     }
 
     fn set_transaction(&mut self, modes: Modes, session: bool) -> Result<Step, SqlError> {
@@ -1853,6 +1883,10 @@ impl Session {
             if let Some(read_only) = modes.read_only {
                 let value = if read_only { "on" } else { "off" };
                 self.set_value("default_transaction_read_only", Some(value), false)?;
+            }
+            if let Some(deferrable) = modes.deferrable {
+                let value = if deferrable { "on" } else { "off" };
+                self.set_value("default_transaction_deferrable", Some(value), false)?;
             }
             return Ok(done("SET"));
         }
@@ -1865,6 +1899,7 @@ impl Session {
             return Err(SqlError::new("25001", message));
         }
         self.modes.isolation = modes.isolation.or(self.modes.isolation);
+        self.modes.deferrable = modes.deferrable.or(self.modes.deferrable);
         if let Some(read_only) = modes.read_only {
             self.modes.read_only = Some(read_only);
             self.inner.set_read_only(read_only);
@@ -1889,6 +1924,14 @@ impl Session {
             }
             if has_begun {
                 return Err("transaction read-write mode must be set before any query");
+            }
+        }
+        if modes.deferrable.is_some() {
+            if !self.savepoints.is_empty() {
+                return Err("SET TRANSACTION [NOT] DEFERRABLE cannot be called within a subtransaction");
+            }
+            if has_begun {
+                return Err("SET TRANSACTION [NOT] DEFERRABLE must be called before any query");
             }
         }
         Ok(())
@@ -1955,6 +1998,7 @@ impl Session {
         self.modes = Modes::default();
         self.savepoints.clear();
         self.clock_read = false;
+        self.env.number.forget();
         self.end_cursors(committed);
         self.constraints.end();
         self.settle_temporary(committed);
@@ -2024,7 +2068,7 @@ impl Session {
         match name.to_ascii_lowercase().as_str() {
             "transaction_isolation" => Some(self.level().name().to_owned()),
             "transaction_read_only" => Some(if self.is_read_only() { "on" } else { "off" }.to_owned()),
-            "transaction_deferrable" => self.env.settings.get("default_transaction_deferrable"),
+            "transaction_deferrable" => Some(if self.is_deferrable() { "on" } else { "off" }.to_owned()),
             name => self.setting_of_database(name).or_else(|| self.env.settings.get(name)),
         }
     }
@@ -2150,7 +2194,7 @@ impl Session {
         match name {
             "transaction_read_only" => modes.read_only = Some(value == "on"),
             "transaction_isolation" => modes.isolation = Level::of_name(&value),
-            _ => {}
+            _ => modes.deferrable = Some(value == "on"),
         }
         match self.set_transaction(modes, false)? {
             Step::Done(outcome) => Ok(outcome.notices.into_iter().next()),

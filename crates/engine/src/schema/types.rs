@@ -141,11 +141,13 @@ pub enum SystemKind {
     McvList,
     /// A row, which is a result and no column: see `freshet_sql::value::record`.
     Record,
+    /// What a function gives that gives nothing: an empty text.
+    Void,
 }
 
 impl SystemKind {
     /// In the order of their codes.
-    pub const ALL: [SystemKind; 9] = [
+    pub const ALL: [SystemKind; 10] = [
         SystemKind::NodeTree,
         SystemKind::AclItem,
         SystemKind::AnyArray,
@@ -155,6 +157,7 @@ impl SystemKind {
         SystemKind::Dependencies,
         SystemKind::McvList,
         SystemKind::Record,
+        SystemKind::Void,
     ];
 }
 

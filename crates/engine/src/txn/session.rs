@@ -21,7 +21,7 @@ use super::sessions::SessionPlace;
 use super::version::Node;
 use super::wait::WaitToken;
 use super::{Committed, Error, Isolation, Stop};
-use crate::catalog::{Index, RoleId, Schema, SequenceState, Table, TableId, TreeKey};
+use crate::catalog::{Index, NamespaceId, RoleId, Schema, SequenceState, Table, TableId, TreeKey};
 use crate::ids::{Cts, Epoch, RowId, StorageId};
 use crate::index::latch;
 use crate::mem::{Account, ArenaCursor, Claim, Kind, NodeRef};
@@ -168,6 +168,8 @@ pub struct Session {
     pub(super) state: State,
     isolation: Isolation,
     read_only: bool,
+    /// The statement that runs may change rows of this schema's tables all the same: none but its own session reads them.
+    changes_own: Option<NamespaceId>,
     pub(super) nowait: bool,
     /// Who owns what this session makes.
     pub(super) creator: RoleId,
@@ -252,6 +254,7 @@ impl Session {
             state: State::Idle,
             isolation: Isolation::ReadCommitted,
             read_only: false,
+            changes_own: None,
             nowait: false,
             waits_inline: false,
             durable_read: false,
@@ -315,7 +318,7 @@ impl Session {
         self.place().begin_phase();
         (self.resting, self.lost) = (false, false);
         self.isolation = isolation;
-        self.read_only = read_only;
+        (self.read_only, self.changes_own) = (read_only, None);
         (self.durable_read, self.is_single_read) = (false, false);
         self.locks_only = isolation.keeps_snapshot();
         self.at_newest = false;
@@ -387,7 +390,7 @@ impl Session {
         debug_assert!(self.state == State::Idle, "invariant: one transaction at a time");
         self.state = State::Active;
         self.isolation = Isolation::RepeatableRead;
-        self.read_only = true;
+        (self.read_only, self.changes_own) = (true, None);
         (self.durable_read, self.is_single_read, self.locks_only) = (true, true, false);
         self.command = 0;
         self.snapshot = snapshot;
@@ -434,6 +437,20 @@ impl Session {
         self.read_only
     }
 
+    /// Whether any change would be refused.
+    pub fn refuses_changes(&self) -> bool {
+        self.read_only && self.changes_own.is_none()
+    }
+
+    /// The next statement of a read-only transaction may change rows of this schema's tables, if any, which are its session's alone. Nobody else makes
+    /// or removes versions of such a row, so that the snapshot of a reader does for its writer.
+    pub fn permit_own_changes(&mut self, own: Option<NamespaceId>) {
+        self.changes_own = own;
+        if own.is_some() {
+            self.place().set_changes_rows(true);
+        }
+    }
+
     /// Of the transaction that is open, if there is one.
     pub fn set_read_only(&mut self, read_only: bool) {
         self.place().set_changes_rows(!read_only);
@@ -463,6 +480,11 @@ impl Session {
             self.take_snapshot();
         }
         self.begin_statement();
+    }
+
+    /// Whether the open transaction has changed rows or definitions.
+    pub fn has_changed(&self) -> bool {
+        self.state == State::Active && !self.changes_nothing()
     }
 
     fn changes_nothing(&self) -> bool {
@@ -711,7 +733,9 @@ impl Session {
             }
             return Ok(at as u16);
         }
-        self.needs_write()?;
+        if self.changes_own != Some(table.def.namespace) {
+            self.needs_write()?;
+        }
         // Under another definition of the table it may have written rows.
         let is_known = self.tables.iter().any(|known| known.id == table.id);
         // Announce first, then look at the gate; who closes the gate looks at the announcements afterwards.

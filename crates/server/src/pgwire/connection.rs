@@ -172,6 +172,10 @@ impl Connection {
         let conversation = self.conversation.as_mut().expect("a session begins here");
         let session = conversation.session();
         session.identify(&hello.user, &hello.database, pid)?;
+        let ends = self.socket.tcp().map(|socket| (socket.local_addr(), socket.peer_addr()));
+        if let Some((Ok(server), Ok(client))) = ends {
+            session.connected_over(server, client);
+        }
         let signal = self.membership.signal.clone();
         session.serve(move |ask| {
             signal.send(match ask {

@@ -17,7 +17,8 @@
 //! commits at the Sync and is undone whole by an error. Where one Execute is all that comes before the Sync, which is the
 //! common case and can be seen in the bytes at hand, the statement runs in autocommit instead: the same to the client, and a
 //! read then needs no transaction. So do reads by key in READ COMMITTED that come before anything has begun the transaction: each has a
-//! snapshot of its own anyway, and nothing of theirs is to be undone. Two differences remain. A CommandComplete inside a pipeline is provisional until the
+//! snapshot of its own anyway, and nothing of theirs is to be undone. A portal with a name lives as long as the transaction, and is a cursor of
+//! the session that FETCH, MOVE and CLOSE know: beside another one no statement stands alone. Two differences remain. A CommandComplete inside a pipeline is provisional until the
 //! ReadyForQuery that follows its Sync (PostgreSQL holds it back in a buffer, most of the time). And a portal with a row
 //! limit keeps its whole result in memory from its first Execute on.
 
@@ -121,6 +122,8 @@ enum PortalProgress {
         next: usize,
         tag: CommandTag,
     },
+    /// It has a name: the session has what is left, of which FETCH may take some.
+    Kept,
     Finished,
 }
 
@@ -323,7 +326,10 @@ impl Conversation {
         let status = match self.session.status() {
             TransactionStatus::Idle => {
                 self.drop_portal(b"");
-                self.portals.named.clear();
+                if !self.portals.named.is_empty() {
+                    self.portals.named.clear();
+                    self.session.end_portals();
+                }
                 b'I'
             }
             TransactionStatus::Open => b'T',
@@ -458,7 +464,8 @@ impl Conversation {
 
     fn parse(&mut self, name: &[u8], sql: &[u8], types: &frame::Oids<'_>, output: &mut Output) -> Result<(), SqlError> {
         let types = types.iter().map(declared_type).collect::<Result<Vec<_>, _>>()?;
-        let statement = self.prepare(utf8(sql)?, &types, output)?;
+        let sql = utf8(sql)?;
+        let statement = self.prepare(sql, &types, output).map_err(|error| self.of_several(sql, error))?;
         if name.is_empty() {
             self.unnamed_statement = Some(statement);
         } else {
@@ -466,6 +473,16 @@ impl Conversation {
         }
         output.parse_complete();
         Ok(())
+    }
+
+    /// What is wrong with a text that is no statement, if it is several.
+    fn of_several(&self, sql: &str, error: SqlError) -> SqlError {
+        match self.session.split(sql) {
+            Ok(pieces) if pieces.len() > 1 && self.session.first_fault(&pieces).is_none() => {
+                SqlError::new("42601", "cannot insert multiple commands into a prepared statement")
+            }
+            _ => error,
+        }
     }
 
     fn prepare(&mut self, sql: &str, types: &[Option<Type>], output: &mut Output) -> Result<Arc<Prepared>, SqlError> {
@@ -484,9 +501,6 @@ impl Conversation {
         let statement = self.statement(bind.statement)?;
         let statement = spare.filter(|spare| Arc::ptr_eq(spare, statement)).unwrap_or_else(|| statement.clone());
         let statement = self.session.renewed(bind.statement, statement);
-        if !bind.portal.is_empty() && self.portals.get(bind.portal).is_some() {
-            return Err(SqlError::new("42P03", format!("cursor \"{}\" already exists", lossy(bind.portal))));
-        }
         let (types, columns) = (statement.parameters.as_slice(), statement.columns.len());
         check_counts(bind, types.len(), columns)?;
         let charge = self.charge_for(bind)?;
@@ -505,6 +519,9 @@ impl Conversation {
             0 | 1 => ResultFormats::All(bind.result_formats.get(0)),
             count => ResultFormats::Each((0..count).map(|c| bind.result_formats.get(c)).collect()),
         };
+        if !bind.portal.is_empty() {
+            self.session.bind_cursor(utf8(bind.portal)?, &statement)?;
+        }
         let portal = Portal { statement, parameters, _charge: charge, formats, progress: PortalProgress::Bound };
         self.portals.insert(bind.portal, portal);
         output.bind_complete();
@@ -532,7 +549,7 @@ impl Conversation {
                 output.parameter_description(&statement.parameters);
                 (&statement.columns, &ALL_TEXT)
             }
-            Target::Portal => match self.portals.get(name) {
+            Target::Portal => match self.portal(name) {
                 Some(portal) => (&portal.statement.columns, &portal.formats),
                 // A cursor of DECLARE is a portal too.
                 None => (self.session.cursor_columns(name).ok_or_else(|| no_portal(name))?, &ALL_TEXT),
@@ -547,8 +564,7 @@ impl Conversation {
 
     /// Decides whose transaction the statement belongs to; see the module's head.
     fn execute(&mut self, portal: &[u8], rows_max: u32, rest: &[u8]) {
-        let alone = || self.stands_alone(portal) || only_sync_follows(rest, self.message_bytes_max);
-        if self.implicit || !alone() {
+        if self.implicit || !self.is_alone(portal, rest) {
             self.begin_implicit();
         }
         self.work = Some(Work::new(Job::Execute {
@@ -556,6 +572,14 @@ impl Conversation {
             // As in PostgreSQL, a negative limit is none.
             rows_max: i32::try_from(rows_max).unwrap_or(0) as usize,
         }));
+    }
+
+    fn is_alone(&self, portal: &[u8], rest: &[u8]) -> bool {
+        let only_sync_follows = || only_sync_follows(rest, self.message_bytes_max);
+        match self.portals.named.is_empty() {
+            true => self.stands_alone(portal) || only_sync_follows(),
+            false => self.portals.named.keys().all(|name| **name == *portal) && only_sync_follows(),
+        }
     }
 
     /// Whether the portal's statement is the same in and out of the pipeline's transaction.
@@ -580,6 +604,11 @@ impl Conversation {
             };
             SqlError::new("26000", message)
         })
+    }
+
+    /// The portal, unless it has ended as a cursor.
+    fn portal(&self, name: &[u8]) -> Option<&Portal> {
+        self.portals.get(name).filter(|_| name.is_empty() || self.session.has_bound_cursor(name))
     }
 
     fn drop_portal(&mut self, name: &[u8]) {
@@ -614,6 +643,15 @@ impl Conversation {
                 Ok(Turn::Blocked(wait)) => {
                     self.work = Some(work);
                     return Some(Progress::Blocked(wait));
+                }
+                // The session was ended by its own statement: nothing else is said.
+                Err(error) if error.sqlstate == "57P01" => {
+                    self.session.fail();
+                    if let Some(cts) = self.session.error_dependency() {
+                        output.depend(cts);
+                    }
+                    output.error(Severity::Fatal, &error);
+                    return Some(Progress::Closed);
                 }
                 Err(error) => {
                     self.work_failed(work.job, error, output);
@@ -713,6 +751,9 @@ impl Conversation {
         }
         self.statements_begun += 1;
         work.gives_rows = !prepared.columns.is_empty();
+        if let Some(read) = self.session.unread_cursor(&prepared) {
+            lend_portal(&mut self.session, &mut self.portals, &read);
+        }
         let step = self.session.execute(&prepared, &values, &mut self.rows)?;
         Ok(self.stepped(work, step, output))
     }
@@ -721,6 +762,9 @@ impl Conversation {
         let Job::Execute { portal: name, .. } = &work.job else {
             unreachable!("only Execute has a portal");
         };
+        if self.portal(name).is_none() {
+            return Err(no_portal(name));
+        }
         let portal = self.portals.get_mut(name).ok_or_else(|| no_portal(name))?;
         let progress = std::mem::replace(&mut portal.progress, PortalProgress::Finished);
         let prepared = &portal.statement;
@@ -732,7 +776,11 @@ impl Conversation {
         match progress {
             PortalProgress::Bound => {
                 self.statements_begun += 1;
-                let step = self.session.execute(prepared, &portal.parameters, &mut self.rows)?;
+                if let Some(read) = self.session.unread_cursor(prepared) {
+                    lend_portal(&mut self.session, &mut self.portals, &read);
+                }
+                let portal = self.portals.get(name).ok_or_else(|| no_portal(name))?;
+                let step = self.session.execute(&portal.statement, &portal.parameters, &mut self.rows)?;
                 Ok(self.stepped(work, step, output))
             }
             PortalProgress::Suspended { rows, next, tag } => {
@@ -740,13 +788,19 @@ impl Conversation {
                 work.stage = Stage::Sending { tag, first: next, next };
                 Ok(Turn::On)
             }
+            PortalProgress::Kept => {
+                let kept = self.session.take_rows(name);
+                let (rows, next, tag) = kept.ok_or_else(|| cannot_run(name))?;
+                self.rows = rows;
+                portal.progress = PortalProgress::Kept;
+                work.stage = Stage::Sending { tag, first: next, next };
+                Ok(Turn::On)
+            }
             PortalProgress::Finished if work.gives_rows => {
                 output.command_complete("SELECT", Some(0));
                 Ok(Turn::Over)
             }
-            PortalProgress::Finished => {
-                Err(SqlError::new("55000", format!("portal \"{}\" cannot be run", lossy(name))))
-            }
+            PortalProgress::Finished => Err(cannot_run(name)),
         }
     }
 
@@ -825,17 +879,23 @@ impl Conversation {
         let sent = *next - *first;
         match &mut work.job {
             Job::Execute { portal, .. } if work.gives_rows && rows_max > 0 && sent == rows_max => {
+                let rows = std::mem::take(&mut self.rows);
+                let progress = if portal.is_empty() {
+                    PortalProgress::Suspended { rows: Box::new(rows), next: *next, tag: tag.clone() }
+                } else {
+                    self.session.keep_rows(portal, rows, *next, tag.clone());
+                    PortalProgress::Kept
+                };
                 if let Some(portal) = self.portals.get_mut(portal) {
-                    portal.progress = PortalProgress::Suspended {
-                        rows: Box::new(std::mem::take(&mut self.rows)),
-                        next: *next,
-                        tag: tag.clone(),
-                    };
+                    portal.progress = progress;
                 }
                 output.portal_suspended();
                 Ok(Turn::Over)
             }
-            Job::Execute { .. } => {
+            Job::Execute { portal, .. } => {
+                if work.gives_rows && !portal.is_empty() {
+                    self.session.keep_rows(portal, RowSet::default(), 1, tag.clone());
+                }
                 let rows = if work.gives_rows && tag.command == "SELECT" { Some(sent as u64) } else { tag.rows };
                 output.command_complete(tag.command, rows);
                 self.forget_rows();
@@ -892,6 +952,17 @@ impl Conversation {
             let _ = self.session.commit_implicit();
         }
         self.forget_rows();
+    }
+}
+
+/// The session is to run the query of this portal, which has not run, for a statement that reads from it.
+fn lend_portal(session: &mut Session, portals: &mut Named<Portal>, name: &str) {
+    if let Some(portal) = portals.named.get_mut(name.as_bytes())
+        && matches!(portal.progress, PortalProgress::Bound)
+    {
+        portal.progress = PortalProgress::Kept;
+        let parameters = std::mem::take(&mut portal.parameters);
+        session.lend_query(name, portal.statement.clone(), parameters);
     }
 }
 
@@ -963,6 +1034,10 @@ fn declared_type(oid: u32) -> Result<Option<Type>, SqlError> {
             .map(Some)
             .ok_or_else(|| SqlError::new("0A000", format!("parameters of the type with OID {oid} are not supported"))),
     }
+}
+
+fn cannot_run(name: &[u8]) -> SqlError {
+    SqlError::new("55000", format!("portal \"{}\" cannot be run", lossy(name)))
 }
 
 fn no_portal(name: &[u8]) -> SqlError {

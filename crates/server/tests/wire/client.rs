@@ -122,6 +122,20 @@ impl Client {
         }
     }
 
+    /// The next message as it came, where nothing of it was read.
+    pub fn read_raw(&mut self) -> (u8, Vec<u8>) {
+        assert!(self.input.is_empty(), "replies were read ahead");
+        read_message(&mut self.socket)
+    }
+
+    pub fn server_address(&self) -> SocketAddr {
+        self.address
+    }
+
+    pub fn own_address(&self) -> SocketAddr {
+        self.socket.local_addr().expect("an address")
+    }
+
     fn fill(&mut self) -> std::io::Result<usize> {
         let mut bytes = [0; 16 << 10];
         let count = self.socket.read(&mut bytes)?;

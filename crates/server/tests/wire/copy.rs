@@ -261,3 +261,16 @@ fn times_are_the_sessions() {
     client.send(&[execute("", 0), sync()].concat());
     assert!(client.until_ready().contains(&Reply::Row(vec![Some(b"t".to_vec())])));
 }
+
+#[test]
+fn a_binary_record_of_too_many_fields_is_told_by_their_number() {
+    let mut client = connect();
+    client.query("create table copy_fields(i int)");
+    client.send(&query("copy copy_fields from stdin (format binary)"));
+    assert!(matches!(client.read(), Reply::CopyIn(true, 1)));
+    // Of its two fields the record has the half of one.
+    let head = b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0";
+    client.send(&[copy_data(&[&head[..], &[0, 2, 0, 0, 0, 4, 0, 0]].concat()), copy_done()].concat());
+    let message = "row field count is 2, expected 1";
+    assert_eq!(client.until_ready()[0], Reply::Error("ERROR".into(), "22P04".into(), message.into()));
+}

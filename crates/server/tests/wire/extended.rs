@@ -3,6 +3,10 @@
 use crate::client::*;
 use crate::connect;
 
+fn sqlstate_if_any(replies: &[Reply]) -> Option<String> {
+    replies.iter().any(|reply| matches!(reply, Reply::Error(..))).then(|| sqlstate(replies))
+}
+
 fn row(values: &[&str]) -> Reply {
     Reply::Row(values.iter().map(|v| Some(v.as_bytes().to_vec())).collect())
 }
@@ -375,4 +379,165 @@ fn a_client_is_told_its_style_of_intervals() {
     client.query("set intervalstyle = 'iso_8601'");
     assert_eq!(client.value("select interval '1 day 02:00'"), "P1DT2H");
     assert_eq!(client.value("show intervalstyle"), "iso_8601");
+}
+
+fn bound(portal: &str, sql: &str) -> Vec<u8> {
+    [parse("", sql, &[]), bind(portal, "", &[])].concat()
+}
+
+const SIX: &str = "select * from (values (1), (2), (3), (4), (5), (6)) v(i)";
+
+#[test]
+fn a_portal_with_a_name_is_a_cursor() {
+    let mut client = connect();
+    client.query("begin");
+    client.send(&[bound("p", SIX), execute("p", 2), sync()].concat());
+    assert_eq!(
+        client.until_ready()[2..],
+        [row(&["1"]), row(&["2"]), Reply::PortalSuspended, Reply::Ready('T')],
+        "as ever"
+    );
+    assert_eq!(client.query("move forward 1 p"), [Reply::Complete("MOVE 1".into()), Reply::Ready('T')]);
+    assert_eq!(client.rows("fetch 1 from p"), [[Some("4".into())]]);
+    client.send(&[execute("p", 1), sync()].concat());
+    assert_eq!(client.until_ready(), [row(&["5"]), Reply::PortalSuspended, Reply::Ready('T')]);
+    assert_eq!(client.rows("select name, is_scrollable from pg_cursors"), [[Some("p".into()), Some("f".into())]]);
+    client.send(&[execute("p", 0), sync()].concat());
+    assert_eq!(client.until_ready(), [row(&["6"]), Reply::Complete("SELECT 1".into()), Reply::Ready('T')]);
+    assert_eq!(client.query("move forward all in p")[0], Reply::Complete("MOVE 0".into()), "it is at its end");
+    client.query("savepoint s");
+    assert_eq!(client.sqlstate("fetch backward 1 from p"), "55000");
+    client.query("rollback to s");
+    client.query("close p");
+    client.send(&[execute("p", 0), sync()].concat());
+    assert_eq!(sqlstate(&client.until_ready()), "34000");
+    client.query("rollback");
+}
+
+#[test]
+fn a_portal_that_has_not_run_is_fetched_from() {
+    let mut client = connect();
+    client.query("create table ext_unrun(i int)");
+    client.query("begin");
+    client.send(
+        &[parse("", "select * from generate_series($1::int, 6) g", &[]), bind_text("p", "", &["3"]), sync()].concat(),
+    );
+    client.until_ready();
+    assert_eq!(client.query("move 1 from p")[0], Reply::Complete("MOVE 1".into()));
+    client.send(&[execute("p", 2), sync()].concat());
+    assert_eq!(client.until_ready(), [row(&["4"]), row(&["5"]), Reply::PortalSuspended, Reply::Ready('T')]);
+    // By the protocol, in the pipeline that binds it, and of a change.
+    client.send(
+        &[bound("c", "insert into ext_unrun values (1), (2) returning i"), bound("", "fetch 1 from c"), sync()]
+            .concat(),
+    );
+    assert_eq!(sqlstate_if_any(&client.until_ready()), None);
+    client.send(&[bound("", "fetch 2 from c"), describe_portal(""), execute("", 0), sync()].concat());
+    let columns = Reply::Columns(vec![("i".into(), 23, 0)]);
+    assert_eq!(
+        client.until_ready()[2..],
+        [columns, row(&["1"]), row(&["2"]), Reply::Complete("FETCH 2".into()), Reply::Ready('T')]
+    );
+    assert_eq!(client.value("select count(*) from ext_unrun"), "2");
+    client.query("commit");
+    assert_eq!(client.sqlstate("fetch 1 from p"), "34000", "it ended with its transaction");
+}
+
+#[test]
+fn portals_and_cursors_share_their_names() {
+    let mut client = connect();
+    // Without a block the pipeline is the transaction.
+    client.send(&[bound("p", SIX), bound("", "move 4 in p"), execute("", 0), execute("p", 0), sync()].concat());
+    assert_eq!(
+        client.until_ready()[4..],
+        [
+            Reply::Complete("MOVE 4".into()),
+            row(&["5"]),
+            row(&["6"]),
+            Reply::Complete("SELECT 2".into()),
+            Reply::Ready('I')
+        ]
+    );
+    client.query("begin; declare c cursor for select 1");
+    client.send(&[bound("c", "select 2"), sync()].concat());
+    assert_eq!(sqlstate(&client.until_ready()), "42P03");
+    client.query("rollback; begin");
+    client.send(&[bound("c", "select 2"), sync()].concat());
+    client.until_ready();
+    assert_eq!(client.sqlstate("declare c cursor for select 1"), "42P03");
+    client.query("rollback; begin; savepoint s");
+    client.send(&[bound("c", "select 2"), sync()].concat());
+    client.until_ready();
+    client.query("rollback to s");
+    client.send(&[execute("c", 0), sync()].concat());
+    assert_eq!(sqlstate(&client.until_ready()), "34000", "made after the savepoint");
+    client.query("rollback");
+}
+
+#[test]
+fn a_fetch_is_prepared_before_its_cursor() {
+    let mut client = connect();
+    client.query("begin");
+    client.send(&[parse("f", "fetch all in \"c\"", &[]), describe_statement("f"), sync()].concat());
+    let unknown = [Reply::ParseComplete, Reply::Parameters(Vec::new()), Reply::NoData, Reply::Ready('T')];
+    assert_eq!(client.until_ready(), unknown);
+    client.query("declare c cursor for select 7 as n");
+    client.send(&[bind("", "f", &[]), describe_portal(""), execute("", 0), sync()].concat());
+    assert_eq!(
+        client.until_ready(),
+        [
+            Reply::BindComplete,
+            Reply::Columns(vec![("n".into(), 23, 0)]),
+            row(&["7"]),
+            Reply::Complete("FETCH 1".into()),
+            Reply::Ready('T')
+        ]
+    );
+    // Another cursor of the name, of other columns.
+    client.query("close c; declare c cursor for select 'x'::text, 8");
+    client.send(&[bind("", "f", &[]), execute("", 0), sync()].concat());
+    assert_eq!(client.until_ready()[1], row(&["x", "8"]));
+    client.query("close c");
+    client.send(&[bind("", "f", &[]), execute("", 0), sync()].concat());
+    assert_eq!(sqlstate(&client.until_ready()), "34000");
+    client.query("rollback");
+}
+
+#[test]
+fn several_statements_are_not_prepared() {
+    let mut client = connect();
+    client.send(&[parse("", "select 1; select 2", &[]), sync()].concat());
+    let message = "cannot insert multiple commands into a prepared statement";
+    let error = Reply::Error("ERROR".into(), "42601".into(), message.into());
+    assert_eq!(client.until_ready(), [error, Reply::Ready('I')]);
+    client.send(&[parse("", "select 1; selec", &[]), sync()].concat());
+    let replies = client.until_ready();
+    assert!(matches!(&replies[0], Reply::Error(_, state, text) if state == "42601" && text != message), "{replies:?}");
+}
+
+#[test]
+fn void_is_a_type() {
+    let mut client = connect();
+    client.send(
+        &[
+            parse("", "select pg_sleep(0)", &[]),
+            bind_formats("", "", &[], &[], &[1]),
+            describe_portal(""),
+            execute("", 0),
+            sync(),
+        ]
+        .concat(),
+    );
+    assert_eq!(
+        client.until_ready()[2..],
+        [
+            Reply::Columns(vec![("pg_sleep".into(), 2278, 1)]),
+            row(&[""]),
+            Reply::Complete("SELECT 1".into()),
+            Reply::Ready('I')
+        ]
+    );
+    for call in ["pg_advisory_lock(7)", "pg_advisory_xact_lock(7)", "pg_advisory_unlock_all()", "pg_sleep_for('0')"] {
+        assert_eq!(client.value(&format!("select pg_typeof({call})")), "void", "{call}");
+    }
 }

@@ -163,3 +163,49 @@ fn values_in_the_text_keep_their_types() {
     );
     assert_eq!(client.value("select '[' || v || ']' || n from simple_values where id = 2"), "[x  ]7.00");
 }
+
+#[test]
+fn a_session_that_ends_itself_says_nothing_else() {
+    let mut client = connect();
+    let end =
+        ("FATAL".to_owned(), "57P01".to_owned(), "terminating connection due to administrator command".to_owned());
+    let end = Reply::Error(end.0, end.1, end.2);
+    assert_eq!(client.query("select pg_terminate_backend(pg_backend_pid())"), [end, Reply::Closed]);
+    let mut client = connect();
+    client.query("create table simple_end(i int)");
+    let replies = client.query("insert into simple_end select 1 where pg_terminate_backend(pg_backend_pid())");
+    assert_eq!(replies.last(), Some(&Reply::Closed));
+    assert_eq!(connect().value("select count(*) from simple_end"), "0", "its statement is undone");
+}
+
+#[test]
+fn a_parameter_of_nobody_is_shown_where_it_stands() {
+    let mut client = connect();
+    client.send(&query("select $2"));
+    let (kind, body) = client.read_raw();
+    let text = String::from_utf8_lossy(&body);
+    assert_eq!(kind, b'E');
+    assert!(text.contains("\0C42P02\0Mthere is no parameter $2\0") && text.contains("\0P8\0"), "{text}");
+}
+
+#[test]
+fn the_ends_of_a_connection_are_told() {
+    let mut client = connect();
+    let ask = "select inet_server_addr(), inet_server_port(), inet_client_addr(), inet_client_port()";
+    let (server, peer) = (client.server_address(), client.own_address());
+    let told = [server.ip().to_string(), server.port().to_string(), peer.ip().to_string(), peer.port().to_string()];
+    assert_eq!(client.rows(ask), [told.map(Some)]);
+}
+
+#[test]
+fn set_to_the_default_is_a_set() {
+    let mut client = connect();
+    for (statement, tag) in [
+        ("set time zone local", "SET"),
+        ("set time zone default", "SET"),
+        ("set work_mem to default", "SET"),
+        ("reset work_mem", "RESET"),
+    ] {
+        assert!(client.query(statement).contains(&Reply::Complete(tag.into())), "{statement}");
+    }
+}

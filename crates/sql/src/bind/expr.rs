@@ -22,7 +22,7 @@ use crate::value::operator::{BinaryOp, BinaryOperator};
 use crate::value::pgtype::{LENGTH_MAX, NUMERIC, SECOND_DIGITS_MAX, UNLIMITED, name as type_name};
 use crate::value::{self, Clock, Datum};
 use freshet_engine::catalog::Table;
-use freshet_engine::schema::{OidKind, Type};
+use freshet_engine::schema::{OidKind, SystemKind, Type};
 use sqlparser::ast::{
     self, BinaryOperator as Symbol, CaseWhen, CastKind, CeilFloorKind, FunctionArg, FunctionArgExpr, FunctionArguments,
     Ident, Spanned, TrimWhereField, UnaryOperator,
@@ -1376,6 +1376,12 @@ fn environment_call(name: &str) -> Option<(EnvValue, Type)> {
         "current_database" => (EnvValue::Database, Type::Name),
         "current_schema" => (EnvValue::Schema, Type::Name),
         "pg_backend_pid" => (EnvValue::BackendPid, Type::Int4),
+        "txid_current" => (EnvValue::TransactionId, Type::Int8),
+        "txid_current_if_assigned" => (EnvValue::TransactionIdIfAssigned, Type::Int8),
+        "inet_server_addr" => (EnvValue::ServerAddress, Type::System(SystemKind::Inet)),
+        "inet_server_port" => (EnvValue::ServerPort, Type::Int4),
+        "inet_client_addr" => (EnvValue::ClientAddress, Type::System(SystemKind::Inet)),
+        "inet_client_port" => (EnvValue::ClientPort, Type::Int4),
         _ => return None,
     })
 }

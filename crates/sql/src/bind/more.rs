@@ -11,7 +11,7 @@ use crate::value::interval::{self, Fields, Unit};
 use crate::value::operator::{BinaryOp, BinaryOperator};
 use crate::value::pgtype::name as type_name;
 use crate::value::{self, Datum};
-use freshet_engine::schema::Type;
+use freshet_engine::schema::{SystemKind, Type};
 use sqlparser::ast::{
     self, AccessExpr, BinaryOperator as Symbol, DateTimeField, FunctionArg, FunctionArgExpr, FunctionArgOperator,
     FunctionArguments, Subscript,
@@ -337,6 +337,9 @@ impl Binder<'_> {
             number if is_numeric(number) => number,
             _ => ty,
         };
+        if ty == Type::System(SystemKind::Void) {
+            return Err(SqlError::new("42704", "could not find array type for data type void").into());
+        }
         let args = self.coerce_all(bound, ty)?;
         let function = Function::array(ty, args.len());
         let result = function.result;

@@ -25,6 +25,7 @@ pub fn must_compare(ty: Type, operator: &str) -> Result<(), SqlError> {
     let name = match ty {
         Type::Json => "json",
         RECORD => "record",
+        Type::System(SystemKind::Void) => "void",
         Type::Array(&Type::Json) => "json[]",
         Type::Array(&RECORD) => "record[]",
         _ => return Ok(()),

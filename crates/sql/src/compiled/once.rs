@@ -228,6 +228,7 @@ fn is_pure(expr: &Expr) -> bool {
     let mut is_pure = true;
     expr.walk(&mut |expr| {
         is_pure &= !matches!(expr, Expr::Call { .. } | Expr::Sequence { .. } | Expr::LastValue | Expr::Key { .. });
+        is_pure &= !matches!(expr, Expr::Env(value) if value.is_of_transaction());
         true
     });
     is_pure

@@ -2,7 +2,7 @@
 
 use super::fields::Fields;
 use super::options::{Format, Header};
-use super::split::Chunk;
+use super::split::{Chunk, wrong_count};
 use crate::error::SqlError;
 use crate::value::zone::Clock;
 use crate::value::{self, Datum};
@@ -100,11 +100,12 @@ pub fn check_count(fields: &Fields, format: &Format) -> Result<(), SqlError> {
     if given == wanted {
         return Ok(());
     }
+    if format.is_binary() {
+        return Err(wrong_count(given, wanted));
+    }
     Err(SqlError::new(
         "22P04",
-        if format.is_binary() {
-            format!("row field count is {given}, expected {wanted}")
-        } else if given < wanted {
+        if given < wanted {
             format!("missing data for column \"{}\"", format.names[given])
         } else {
             "extra data after last expected column".to_owned()

@@ -49,6 +49,8 @@ enum LineEnd {
 /// Splits what comes.
 pub struct Splitter {
     kind: Kind,
+    /// That a record has, if it is whole.
+    fields: usize,
     quote: u8,
     escape: u8,
     ends_of_lines: LineEnd,
@@ -73,6 +75,7 @@ impl Splitter {
     pub fn new(format: &Format) -> Splitter {
         Splitter {
             kind: format.kind,
+            fields: format.names.len(),
             quote: format.quote,
             escape: format.escape,
             ends_of_lines: LineEnd::Unknown,
@@ -124,7 +127,7 @@ impl Splitter {
             };
         }
         if self.kind == Kind::Binary {
-            return Err(if self.has_head { unexpected_end() } else { bad_signature() });
+            return Err(if self.has_head { self.cut_off() } else { bad_signature() });
         }
         let mut end = self.data.len();
         if matches!(self.ends_of_lines, LineEnd::Unknown | LineEnd::Both | LineEnd::Return)
@@ -135,6 +138,14 @@ impl Splitter {
         }
         let next = self.data.len();
         self.record(start, end, next)
+    }
+
+    /// What is wrong with a binary record that does not end: first of all its count of fields.
+    fn cut_off(&self) -> SqlError {
+        match int16(&self.data, self.start().max(self.seen)).map(usize::try_from) {
+            Some(Ok(given)) if given != self.fields => wrong_count(given, self.fields),
+            _ => SqlError::new("22P04", "unexpected EOF in COPY data"),
+        }
     }
 
     /// The records at hand, if there are so many bytes of them.
@@ -428,6 +439,7 @@ fn bad_signature() -> SqlError {
     SqlError::new("22P04", "COPY file signature not recognized")
 }
 
-fn unexpected_end() -> SqlError {
-    SqlError::new("22P04", "unexpected EOF in COPY data")
+/// Of a binary record.
+pub fn wrong_count(given: usize, wanted: usize) -> SqlError {
+    SqlError::new("22P04", format!("row field count is {given}, expected {wanted}"))
 }

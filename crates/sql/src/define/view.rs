@@ -17,7 +17,7 @@ use crate::parse::{Parsed, StorageOption, parse, parse_expression};
 use crate::route::Routed;
 use crate::value::pgtype::name as type_name;
 use freshet_engine::catalog::{CheckOption, Schema, TableId, View, ViewDef};
-use freshet_engine::schema::Type;
+use freshet_engine::schema::{SystemKind, Type};
 use sqlparser::ast::{
     self, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, JoinConstraint, ObjectName, ObjectNamePart,
     Query, SelectItem, SetExpr, Statement, TableAlias, TableFactor, Value, Visit, VisitMut, Visitor, VisitorMut,
@@ -225,8 +225,9 @@ fn routed(query: &Query, schema: &Arc<Schema>) -> Result<(Routed, String), SqlEr
     if !routed.parameters.is_empty() {
         return Err(SqlError::new("42P02", "there is no parameter $1"));
     }
-    if let Some(column) = routed.columns.iter().find(|column| column.ty == RECORD) {
-        let message = format!("column \"{}\" has pseudo-type record", column.name);
+    let is_pseudo = |ty: Type| matches!(ty, RECORD | Type::System(SystemKind::Void));
+    if let Some(column) = routed.columns.iter().find(|column| is_pseudo(column.ty)) {
+        let message = format!("column \"{}\" has pseudo-type {}", column.name, type_name(column.ty));
         return Err(SqlError::new("42P16", message));
     }
     Ok((routed, text))

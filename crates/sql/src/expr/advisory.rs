@@ -12,7 +12,7 @@ use crate::error::SqlError;
 use crate::role;
 use crate::value::{Datum, array_datum, array_items};
 use freshet_engine::catalog::RoleId;
-use freshet_engine::schema::{OidKind, Type, Value};
+use freshet_engine::schema::{OidKind, SystemKind, Type, Value};
 use freshet_engine::txn::{AdvisoryKey, KeyTaken};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -102,12 +102,11 @@ impl KeyCall {
         !silent
     }
 
-    /// PostgreSQL's void is an empty text here.
     pub fn result(self) -> Type {
         match self.action {
             KeyAction::Blockers => Type::Array(&Type::Int4),
             _ if self.tells() => Type::Bool,
-            _ => Type::Text,
+            _ => Type::System(SystemKind::Void),
         }
     }
 
@@ -205,6 +204,7 @@ fn of_session<'a>(call: KeyCall, args: &'a [Expr], frame: &Frame<'a>) -> Result<
         check_signal(call, pid as i32, frame)?;
     }
     let ask = |what| frame.env.activity.as_ref().is_some_and(|activity| activity.ask(pid as i32, what));
+    let is_served = frame.env.activity.as_ref().is_some_and(|activity| activity.is_served(pid as i32));
     Ok(Scalar::Own(match call.action {
         KeyAction::Blockers => {
             let pids = blockers().into_iter().map(|pid| Datum::Int(i64::from(pid)));
@@ -218,6 +218,10 @@ fn of_session<'a>(call: KeyCall, args: &'a [Expr], frame: &Frame<'a>) -> Result<
             Datum::Bool(blockers().into_iter().any(is_watched))
         }
         KeyAction::Cancel => Datum::Bool(ask(Ask::Cancel)),
+        // The statement ends as the session does, and gives nothing.
+        KeyAction::Terminate if is_served && pid == i64::from(frame.env.backend_pid) => {
+            return Err(SqlError::new("57P01", "terminating connection due to administrator command"));
+        }
         KeyAction::Terminate => Datum::Bool(ask(Ask::Terminate)),
         KeyAction::Lock { .. }
         | KeyAction::Unlock

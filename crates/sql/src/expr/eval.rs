@@ -293,11 +293,16 @@ fn setting<'a>(name: &'a Expr, missing_ok: bool, frame: &Frame<'a>) -> Result<Sc
     }
 }
 
+fn on_off(value: bool) -> &'static str {
+    if value { "on" } else { "off" }
+}
+
 /// What the transaction, not the session, has of a setting.
 fn setting_of_transaction(name: &str, env: &Env) -> Option<String> {
     match name.to_ascii_lowercase().as_str() {
         "transaction_isolation" => Some(env.level.name().to_owned()),
-        "transaction_read_only" => Some(if env.read_only { "on" } else { "off" }.to_owned()),
+        "transaction_read_only" => Some(on_off(env.read_only).to_owned()),
+        "transaction_deferrable" => Some(on_off(env.deferrable).to_owned()),
         _ => None,
     }
 }
@@ -319,8 +324,22 @@ fn environment(what: EnvValue, env: &Env) -> Scalar<'_> {
         },
         EnvValue::Version => Value::Bytes(VERSION.as_bytes()),
         EnvValue::BackendPid => Value::Int(i64::from(env.backend_pid)),
+        EnvValue::TransactionId => env.transaction_id().map_or(Value::Null, Value::Int),
+        EnvValue::TransactionIdIfAssigned => env.assigned_transaction_id().map_or(Value::Null, Value::Int),
+        EnvValue::ServerAddress => address(env.ends.as_ref().map(|ends| &ends.server)),
+        EnvValue::ServerPort => port(env.ends.as_ref().map(|ends| &ends.server)),
+        EnvValue::ClientAddress => address(env.ends.as_ref().map(|ends| &ends.client)),
+        EnvValue::ClientPort => port(env.ends.as_ref().map(|ends| &ends.client)),
     };
     Scalar::View(value)
+}
+
+fn address(end: Option<&(String, u16)>) -> Value<'_> {
+    end.map_or(Value::Null, |(address, _)| Value::Bytes(address.as_bytes()))
+}
+
+fn port(end: Option<&(String, u16)>) -> Value<'static> {
+    end.map_or(Value::Null, |(_, port)| Value::Int(i64::from(*port)))
 }
 
 /// Begins as PostgreSQL's does: clients read the number out of it.

@@ -29,7 +29,9 @@ use freshet_engine::catalog::RoleId;
 use freshet_engine::engine::Engine;
 use freshet_engine::schema::Type;
 use freshet_engine::txn::AdvisoryKeys;
+use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 
 /// What the session and the clock know.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,6 +47,56 @@ pub enum EnvValue {
     Schema,
     Version,
     BackendPid,
+    TransactionId,
+    TransactionIdIfAssigned,
+    ServerAddress,
+    ServerPort,
+    ClientAddress,
+    ClientPort,
+}
+
+impl EnvValue {
+    /// What a transaction that asks is marked with until its end.
+    pub fn is_of_transaction(self) -> bool {
+        matches!(self, EnvValue::TransactionId | EnvValue::TransactionIdIfAssigned)
+    }
+}
+
+/// The two ends of a connection over TCP.
+#[derive(Clone, Debug)]
+pub struct Ends {
+    server: (String, u16),
+    client: (String, u16),
+}
+
+impl Ends {
+    pub fn new(server: SocketAddr, client: SocketAddr) -> Ends {
+        let of = |address: SocketAddr| (address.ip().to_canonical().to_string(), address.port());
+        Ends { server: of(server), client: of(client) }
+    }
+}
+
+/// What `txid_current` said in the transaction that is open.
+#[derive(Clone, Default, Debug)]
+pub struct TransactionNumber(Arc<AtomicI64>);
+
+impl TransactionNumber {
+    pub fn forget(&self) {
+        self.0.store(0, Ordering::Relaxed);
+    }
+
+    /// Some thread of the statement gives it, and the others find it.
+    fn get_or_give(&self, give: impl FnOnce() -> i64) -> i64 {
+        match self.0.load(Ordering::Relaxed) {
+            0 => {
+                let given = give();
+                self.0
+                    .compare_exchange(0, given, Ordering::Relaxed, Ordering::Relaxed)
+                    .map_or_else(|other| other, |_| given)
+            }
+            given => given,
+        }
+    }
 }
 
 /// The values behind [`EnvValue`] and the session's settings.
@@ -54,6 +106,10 @@ pub struct Env {
     /// Of the transaction that the statement is in.
     pub level: Level,
     pub read_only: bool,
+    pub deferrable: bool,
+    pub number: TransactionNumber,
+    /// The transaction has changed something, or is about to.
+    pub changes: bool,
     /// The session's zone, and when its transaction began.
     pub clock: Clock,
     /// The name of the role whose rights are in force.
@@ -69,6 +125,8 @@ pub struct Env {
     /// `current_schema`, where it is not `public`; empty: there is none.
     pub schema: Option<String>,
     pub backend_pid: i32,
+    /// `None`: the client came another way than over TCP.
+    pub ends: Option<Ends>,
     /// What system views tell about; `None` where a plan is only looked at.
     pub engine: Option<Engine>,
     /// What the session has of sequences; `None` where nothing may be taken from one.
@@ -84,6 +142,18 @@ pub struct Env {
 }
 
 impl Env {
+    /// The number of the transaction; `None` where there is no database.
+    fn transaction_id(&self) -> Option<i64> {
+        let (activity, engine) = (self.activity.as_ref()?, self.engine.as_ref()?);
+        Some(self.number.get_or_give(|| activity.number_transaction(engine.newest_cts())))
+    }
+
+    /// The same, if the transaction has one: it asked for it, or it changes something.
+    fn assigned_transaction_id(&self) -> Option<i64> {
+        let is_assigned = self.changes || self.number.0.load(Ordering::Relaxed) != 0;
+        if is_assigned { self.transaction_id() } else { None }
+    }
+
     /// Takes what the settings say of how values are read and written.
     pub(crate) fn set_clock(&mut self) {
         self.clock.zone = self.settings.zone.clone();

@@ -8,6 +8,7 @@
 use super::Expr;
 use super::eval::{Frame, Scalar, evaluate};
 use super::sleep::Sleeps;
+use crate::bind::names::is_temporary;
 use crate::error::SqlError;
 use crate::role::Access;
 use crate::role::acl::Privileges;
@@ -222,18 +223,26 @@ fn own<'a>(frame: &Frame<'a>) -> Result<&'a SessionSequences, SqlError> {
     frame.env.sequences.as_deref().ok_or_else(|| SqlError::unsupported("a sequence here"))
 }
 
-fn writable(own: &SessionSequences, call: SequenceCall) -> Result<(), SqlError> {
+/// A read-only transaction takes values from temporary sequences only.
+fn writable(
+    own: &SessionSequences,
+    call: SequenceCall,
+    sequence: &Sequence,
+    frame: &Frame<'_>,
+) -> Result<(), SqlError> {
+    let engine = frame.env.engine.as_ref();
+    let is_temporary = || engine.is_some_and(|e| is_temporary(&e.schema(), sequence.def.namespace));
     match own.inner.lock().read_only {
-        true => {
+        true if !is_temporary() => {
             let message = format!("cannot execute {}() in a read-only transaction", call.name());
             Err(SqlError::new("25006", message))
         }
-        false => Ok(()),
+        _ => Ok(()),
     }
 }
 
 fn next(own: &SessionSequences, sequence: &Arc<Sequence>, frame: &Frame<'_>) -> Result<i64, SqlError> {
-    writable(own, SequenceCall::Next)?;
+    writable(own, SequenceCall::Next, sequence, frame)?;
     let engine = frame.env.engine.as_ref().ok_or_else(|| SqlError::unsupported("a sequence here"))?;
     match engine.take_value(sequence)? {
         TakenValue::Value(value, depends_on) => {
@@ -265,7 +274,7 @@ fn set(
     value: SequenceValue,
     frame: &Frame<'_>,
 ) -> Result<i64, SqlError> {
-    writable(own, SequenceCall::Set)?;
+    writable(own, SequenceCall::Set, sequence, frame)?;
     let def = &sequence.def;
     if !(def.min..=def.max).contains(&value.last) {
         let message = format!(

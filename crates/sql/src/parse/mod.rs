@@ -493,6 +493,22 @@ pub fn cut_name_notice(sql: &str) -> Option<Notice> {
     Some(Notice::new("42622", format!("identifier \"{name}\" will be truncated to \"{}\"", &name[..end])))
 }
 
+/// The first parameter of a statement, and where it stands.
+pub fn first_parameter(sql: &str) -> Option<(String, Option<usize>)> {
+    let tokens = tokenize(sql).ok()?;
+    tokens.iter().find_map(|token| match &token.token {
+        Token::Placeholder(name) => Some((name.clone(), span_position(sql, token.span))),
+        _ => None,
+    })
+}
+
+/// What the modes of a BEGIN or SET TRANSACTION say of DEFERRABLE; the last word counts.
+pub fn deferrable(sql: &str) -> Option<bool> {
+    let tokens = mend::words_of(tokenize(sql).ok()?);
+    let at = tokens.iter().rposition(|token| mend::is_word(Some(token), "deferrable"))?;
+    Some(!mend::is_word(at.checked_sub(1).map(|before| &tokens[before]), "not"))
+}
+
 /// What is to be said of more digits of a second than there are: of the first such type.
 pub fn digits_notice(sql: &str) -> Option<Notice> {
     if !may_have_many_digits(sql) {

@@ -402,7 +402,7 @@ impl DataFusionStatement {
         context: &mut RoadContext<'_>,
         explaining: Option<Options>,
     ) -> Result<Box<dyn Running>, SqlError> {
-        if self.writes() && context.session.is_read_only() {
+        if self.writes() && context.session.refuses_changes() {
             let message = format!("cannot execute {} in a read-only transaction", self.changing());
             return Err(SqlError::new("25006", message));
         }

@@ -3,6 +3,8 @@
 //! 1. A statement's name is one of bytes, as the protocol has it; those of PREPARE are UTF-8.
 //! 2. A cursor has all rows of its query from its DECLARE on: they are counted in the memory limit, and never change.
 //! 3. A cursor without HOLD ends with its transaction; one with HOLD that a transaction made goes with it when that rolls back.
+//! 4. A portal that Bind gave a name is a cursor. Who speaks the protocol runs its query, or lends it here before a FETCH or MOVE; the rows that
+//!    Execute has not sent are here.
 
 use super::listed::{ListedCursor, ListedStatement};
 use super::{Block, CommandTag, Outcome, Session, Step, done, is_same_row, now};
@@ -37,6 +39,8 @@ pub(super) struct Names {
     cursors: BTreeMap<String, Cursor>,
     /// A DECLARE whose query runs.
     declaring: Option<Declaring>,
+    /// A FETCH from a portal whose query runs.
+    opening: Option<Opening>,
 }
 
 /// A prepared statement, and its entry in the session's list.
@@ -75,10 +79,49 @@ struct Cursor {
     savepoints: usize,
     row: Option<RowKey>,
     durable: Option<Cts>,
+    source: Source,
     _listed: Option<Arc<ListedCursor>>,
 }
 
+/// Where a cursor's rows come from.
+enum Source {
+    Declared,
+    /// Bind. With `run`, which is how its query ended, the rows are here.
+    Bound {
+        run: Option<CommandTag>,
+        lent: Option<(Arc<Prepared>, Vec<Datum>)>,
+    },
+}
+
+/// What FETCH or MOVE says.
+#[derive(Clone, Copy)]
+struct Move {
+    direction: Direction,
+    /// Only goes there.
+    moves: bool,
+}
+
+struct Opening {
+    name: String,
+    then: Move,
+    columns: Arc<[Column]>,
+}
+
+impl Cursor {
+    fn is_unread(&self) -> bool {
+        matches!(self.source, Source::Bound { run: None, .. })
+    }
+}
+
 impl Names {
+    /// The query of a portal that was lent for the statement that runs.
+    fn take_lent(&mut self, name: &str) -> Option<(Arc<Prepared>, Vec<Datum>)> {
+        match &mut self.cursors.get_mut(name)?.source {
+            Source::Bound { lent, .. } => lent.take(),
+            Source::Declared => None,
+        }
+    }
+
     /// The transaction goes back to the newest of so many savepoints.
     pub(super) fn end_cursors_above(&mut self, savepoints: usize) {
         self.cursors.retain(|_, cursor| !cursor.is_new || cursor.savepoints < savepoints);
@@ -121,6 +164,7 @@ impl Session {
     #[inline]
     pub fn renewed(&mut self, name: &[u8], statement: Arc<Prepared>) -> Arc<Prepared> {
         match self.is_planned_for_now(&statement) {
+            true if matches!(statement.plan, Plan::Named(_)) => self.reshaped(statement),
             true => statement,
             false => self.renew(name, statement),
         }
@@ -137,6 +181,19 @@ impl Session {
             kept.prepared = new.clone();
         }
         new
+    }
+
+    /// A FETCH as it is of the cursor that has the name now: it may have been prepared before there was one.
+    #[cold]
+    fn reshaped(&mut self, statement: Arc<Prepared>) -> Arc<Prepared> {
+        let Plan::Named(named) = &statement.plan else { return statement };
+        let NamedStatement::Fetch { name, moves: false, .. } = &**named else { return statement };
+        match self.names.cursors.get(name) {
+            Some(cursor) if cursor.columns != statement.columns => {
+                self.prepare(&statement.sql, &statement.declared).unwrap_or(statement)
+            }
+            _ => statement,
+        }
     }
 
     pub fn forget_statement(&mut self, name: &[u8]) {
@@ -164,7 +221,11 @@ impl Session {
                 let statement = self.executed(name)?;
                 (self.explained(explain, statement)?.columns.clone(), Vec::new())
             }
-            NamedStatement::Fetch { name, moves: false, .. } => (self.cursor(name)?.columns.clone(), Vec::new()),
+            // A cursor that is not there yet may be when the statement runs.
+            NamedStatement::Fetch { name, moves: false, .. } => {
+                let columns = self.names.cursors.get(name).map(|cursor| cursor.columns.clone());
+                (columns.unwrap_or_else(|| Arc::new([])), Vec::new())
+            }
             NamedStatement::Declare { sql, .. } => {
                 let query = self.plan_in_transaction(sql, declared)?;
                 if matches!(&query.plan, Plan::Other(planned) if planned.writes()) {
@@ -212,7 +273,16 @@ impl Session {
                 };
                 return self.declare(declaring, sql, (&statement.declared, parameters), rows);
             }
-            NamedStatement::Fetch { name, direction, moves } => self.fetch(name, *direction, *moves, rows),
+            NamedStatement::Fetch { name, direction, moves } => {
+                let then = Move { direction: *direction, moves: *moves };
+                if let Some((query, parameters)) = self.names.take_lent(name) {
+                    let converts = self.converts(&query, &parameters)?;
+                    let parameters = if converts { std::mem::take(&mut self.converted) } else { parameters };
+                    let opening = Opening { name: name.clone(), then, columns: statement.columns.clone() };
+                    return self.open(opening, &query, &parameters, rows);
+                }
+                self.fetch(name, then, rows)
+            }
             NamedStatement::Close(None) => {
                 self.names.cursors.clear();
                 Ok(done("CLOSE CURSOR ALL"))
@@ -353,6 +423,85 @@ impl Session {
         }
     }
 
+    /// Makes the portal that Bind is about to make a cursor too.
+    pub fn bind_cursor(&mut self, name: &str, statement: &Prepared) -> Result<(), SqlError> {
+        if self.names.cursors.contains_key(name) {
+            return Err(SqlError::new("42P03", format!("cursor \"{name}\" already exists")));
+        }
+        let listed = self.env.listed.as_ref().map(|listed| {
+            listed.add_cursor(ListedCursor {
+                name: name.to_owned(),
+                declaration: statement.sql.as_str().into(),
+                hold: false,
+                scroll: false,
+                made_at: now(),
+            })
+        });
+        let cursor = Cursor {
+            _listed: listed,
+            rows: RowSet::default(),
+            columns: statement.columns.clone(),
+            position: 0,
+            scroll: Some(false),
+            hold: false,
+            is_new: true,
+            savepoints: self.savepoints.len(),
+            row: None,
+            durable: None,
+            source: Source::Bound { run: None, lent: None },
+        };
+        self.names.cursors.insert(name.to_owned(), cursor);
+        Ok(())
+    }
+
+    /// Whether the portal that Bind gave this name is still there: CLOSE and the end of its transaction take it away.
+    pub fn has_bound_cursor(&self, name: &[u8]) -> bool {
+        let cursor = std::str::from_utf8(name).ok().and_then(|name| self.names.cursors.get(name));
+        cursor.is_some_and(|cursor| matches!(cursor.source, Source::Bound { .. }))
+    }
+
+    /// The portal that a FETCH or MOVE reads from, if its query has not run.
+    #[inline]
+    pub fn unread_cursor(&self, statement: &Prepared) -> Option<String> {
+        let Plan::Named(named) = &statement.plan else { return None };
+        let NamedStatement::Fetch { name, .. } = &**named else { return None };
+        let cursor = self.names.cursors.get(name)?;
+        (cursor.is_unread() && !cursor.columns.is_empty()).then(|| name.clone())
+    }
+
+    /// The query of the portal that the next statement reads from.
+    pub fn lend_query(&mut self, name: &str, query: Arc<Prepared>, parameters: Vec<Datum>) {
+        if let Some(Cursor { source: Source::Bound { lent, .. }, .. }) = self.names.cursors.get_mut(name) {
+            *lent = Some((query, parameters));
+        }
+    }
+
+    /// The rows of a portal that has run, how many of them were passed, and how its query ended; `keep_rows` gives back what is left.
+    pub fn take_rows(&mut self, name: &[u8]) -> Option<(RowSet, usize, CommandTag)> {
+        let cursor = self.names.cursors.get_mut(std::str::from_utf8(name).ok()?)?;
+        let Source::Bound { run, .. } = &mut cursor.source else { return None };
+        let tag = run.take()?;
+        let rows = std::mem::take(&mut cursor.rows);
+        let passed = cursor.position.min(rows.len());
+        Some((rows, passed, tag))
+    }
+
+    /// A portal's rows, of which so many were sent.
+    pub fn keep_rows(&mut self, name: &[u8], rows: RowSet, sent: usize, tag: CommandTag) {
+        let cursor = std::str::from_utf8(name).ok().and_then(|name| self.names.cursors.get_mut(name));
+        if let Some(cursor) = cursor
+            && let Source::Bound { run, .. } = &mut cursor.source
+        {
+            *run = Some(tag);
+            (cursor.rows, cursor.position) = (rows, sent);
+        }
+    }
+
+    /// No transaction is open: what portals there were are over.
+    pub fn end_portals(&mut self) {
+        self.names.cursors.retain(|_, cursor| cursor.hold);
+    }
+
     fn cursor(&mut self, name: &str) -> Result<&mut Cursor, SqlError> {
         self.names.cursors.get_mut(name).ok_or_else(|| no_cursor(name))
     }
@@ -456,6 +605,7 @@ impl Session {
                     savepoints: self.savepoints.len(),
                     row: declaring.row,
                     durable: outcome.durable,
+                    source: Source::Declared,
                 };
                 self.names.cursors.insert(declaring.name, cursor);
                 rows.start(&(Arc::new([]) as Arc<[Column]>));
@@ -463,12 +613,44 @@ impl Session {
                 let durable = outcome.durable.filter(|_| self.block == Block::None);
                 Ok(Step::Done(Outcome { tag, durable, notices: outcome.notices }))
             }
+            Ok(Step::Done(outcome)) if self.names.opening.is_some() => {
+                let opening = self.names.opening.take().expect("just seen");
+                self.opened(opening, outcome, rows).map_err(|error| self.statement_failed(error))
+            }
             other => other,
+        }
+    }
+
+    /// Runs the query of a portal, from which is then fetched.
+    fn open(
+        &mut self,
+        opening: Opening,
+        query: &Arc<Prepared>,
+        parameters: &[Datum],
+        rows: &mut RowSet,
+    ) -> Result<Step, SqlError> {
+        rows.start(&query.columns);
+        let step = self.start(query, parameters, rows);
+        self.names.opening = step.is_ok().then_some(opening);
+        self.declared(step, rows)
+    }
+
+    fn opened(&mut self, opening: Opening, outcome: Outcome, rows: &mut RowSet) -> Result<Step, SqlError> {
+        let cursor = self.cursor(&opening.name)?;
+        cursor.rows = std::mem::take(rows);
+        cursor.durable = outcome.durable;
+        cursor.source = Source::Bound { run: Some(outcome.tag), lent: None };
+        rows.charge_to(&self.engine);
+        rows.start(&opening.columns);
+        match self.fetch(&opening.name, opening.then, rows)? {
+            Step::Done(fetched) => Ok(Step::Done(Outcome { notices: outcome.notices, ..fetched })),
+            wait @ Step::Wait(_) => Ok(wait),
         }
     }
 
     pub(super) fn forget_declaring(&mut self) {
         self.names.declaring = None;
+        self.names.opening = None;
     }
 
     /// A transaction has ended.
@@ -493,8 +675,11 @@ impl Session {
         self.names.cursors.clear();
     }
 
-    fn fetch(&mut self, name: &str, direction: Direction, moves: bool, rows: &mut RowSet) -> Result<Step, SqlError> {
+    fn fetch(&mut self, name: &str, Move { direction, moves }: Move, rows: &mut RowSet) -> Result<Step, SqlError> {
         let cursor = self.cursor(name)?;
+        if cursor.is_unread() {
+            return Err(SqlError::new("55000", format!("portal \"{name}\" cannot be run")));
+        }
         let found = cursor.go(direction)?;
         let count = found.len() as u64;
         if !moves {
@@ -609,9 +794,9 @@ fn no_cursor(name: &str) -> SqlError {
     SqlError::new("34000", format!("cursor \"{name}\" does not exist"))
 }
 
-/// The table that `UPDATE t ...` or `DELETE FROM t ...` names.
-fn changed_table(before: &str) -> Option<RelationName> {
-    let crate::parse::Parsed::Sql(statement) = crate::parse::parse(before).ok()? else {
+/// The table that an INSERT, UPDATE or DELETE names, if that is all the statement changes.
+pub(super) fn changed_table(sql: &str) -> Option<RelationName> {
+    let crate::parse::Parsed::Sql(statement) = crate::parse::parse(sql).ok()? else {
         return None;
     };
     let table = match statement.as_ref() {
@@ -619,6 +804,13 @@ fn changed_table(before: &str) -> Option<RelationName> {
         ast::Statement::Delete(delete) => match &delete.from {
             ast::FromTable::WithFromKeyword(list) | ast::FromTable::WithoutKeyword(list) => &list.first()?.relation,
         },
+        ast::Statement::Insert(insert) => {
+            let with = insert.source.as_ref().and_then(|source| source.with.as_ref());
+            return match &insert.table {
+                ast::TableObject::TableName(name) if with.is_none() => RelationName::of(name).ok(),
+                _ => None,
+            };
+        }
         _ => return None,
     };
     match table {

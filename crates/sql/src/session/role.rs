@@ -6,10 +6,12 @@
 use super::Session;
 use crate::catalog::Known;
 use crate::error::SqlError;
+use crate::expr::Ends;
 use crate::role::{self, Access};
 use crate::settings::Settings;
 use freshet_engine::catalog::{RoleId, Schema};
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 /// No role: what `SHOW role` says.
@@ -77,6 +79,11 @@ impl Session {
         self.reported.clear();
         self.member = Some(self.cache.activity.join(backend_pid, role, user, database, super::now()));
         Ok(())
+    }
+
+    /// The session is of a client over TCP.
+    pub fn connected_over(&mut self, server: SocketAddr, client: SocketAddr) {
+        self.env.ends = Some(Ends::new(server, client));
     }
 
     /// Whoever keeps a record hears from here on of each definition that is made. What is rolled back later was told too.

@@ -135,6 +135,7 @@ fn system_oid(kind: SystemKind) -> (u32, i16) {
         SystemKind::Dependencies => (3402, -1),
         SystemKind::McvList => (5017, -1),
         SystemKind::Record => (2249, -1),
+        SystemKind::Void => (2278, 4),
     }
 }
 
@@ -149,6 +150,7 @@ fn system_name(kind: SystemKind) -> &'static str {
         SystemKind::Dependencies => "pg_dependencies",
         SystemKind::McvList => "pg_mcv_list",
         SystemKind::Record => "record",
+        SystemKind::Void => "void",
     }
 }
 
@@ -427,6 +429,7 @@ fn array_name(element: Type) -> &'static str {
             SystemKind::Dependencies => "pg_dependencies[]",
             SystemKind::McvList => "pg_mcv_list[]",
             SystemKind::Record => "record[]",
+            SystemKind::Void => "void[]",
         },
     }
 }

@@ -27,6 +27,11 @@ pub(crate) fn read(ty: Type, text: &[u8], clock: &Clock) -> Result<Datum, SqlErr
         Type::System(SystemKind::Record) => {
             return Err(SqlError::unsupported("input of anonymous composite types"));
         }
+        // Whatever is read.
+        Type::System(SystemKind::Void) => {
+            check_text(text)?;
+            Datum::Bytes(Default::default())
+        }
         Type::System(kind) => {
             check_text(text)?;
             match is_system_text(kind, text.trim_ascii()) {

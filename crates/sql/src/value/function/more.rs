@@ -36,7 +36,6 @@ const INTEGERS: Type = Array(&Int4);
 const OID: Type = Type::Oid(OidKind::Oid);
 const CLASS: Type = Type::Oid(OidKind::Class);
 const TREE: Type = Type::System(SystemKind::NodeTree);
-const INET: Type = Type::System(SystemKind::Inet);
 const ACL: Type = Array(&Type::System(SystemKind::AclItem));
 const NAMES: Type = Array(&Name);
 
@@ -327,10 +326,6 @@ entries! {
     "pg_sequence_last_value" (CLASS) -> Int8, catalog::pg_sequence_last_value, stable;
     "pg_is_in_recovery" () -> Bool, catalog::not_in_recovery;
     "acldefault" (CharByte, OID) -> ACL, catalog::acldefault, stable;
-    "inet_server_addr" () -> INET, catalog::nothing;
-    "inet_client_addr" () -> INET, catalog::nothing;
-    "inet_server_port" () -> Int4, catalog::nothing;
-    "inet_client_port" () -> Int4, catalog::nothing;
     // Documents.
     "->" (Json, Text) -> Json, json::field;
     "->" (Json, Int4) -> Json, json::element;
