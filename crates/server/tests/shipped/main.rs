@@ -34,6 +34,9 @@ use tempfile::TempDir;
 /// Threads that serve sessions.
 pub const WORKERS: usize = 2;
 
+/// Whether the server sees its clients' own connections: it sees the multiplexer's.
+pub const IS_DIRECT: bool = false;
+
 /// A server, and a multiplexer before it.
 pub struct Shipped {
     pub ship: Ship,

@@ -31,6 +31,9 @@ use tempfile::TempDir;
 /// Threads that serve sessions.
 pub const WORKERS: usize = 2;
 
+/// Whether the server sees its clients' own connections.
+pub const IS_DIRECT: bool = true;
+
 /// A small database and a server for it.
 pub struct Fixture {
     pub server: Server,
