@@ -5,13 +5,15 @@ use super::scope::{Scope, ScopeColumn, ScopeSource, fold, relation_name};
 use super::{Bind, Binder, Refusal, not_compiled};
 use crate::compiled::access::{Access, Choice, Knowledge, Rank, WantedOrder, choose, view_key};
 use crate::compiled::estimate::shares;
-use crate::compiled::query::Step;
+use crate::compiled::query::{Query, Step};
 use crate::error::SqlError;
 use crate::expr::Expr;
+use crate::parse::call_of;
 use crate::rows::Column;
 use crate::value::Datum;
 use crate::value::cast::CastContext;
 use crate::value::operator::BinaryOp;
+use crate::value::set::SetFunction;
 use freshet_engine::catalog::Table;
 use freshet_engine::schema::Type;
 use sqlparser::ast::{
@@ -96,12 +98,12 @@ impl Binder<'_> {
             } if with_hints.is_empty() && partitions.is_empty() && index_hints.is_empty() => match args {
                 None => self.table_source(name, alias.as_ref(), from),
                 Some(ast::TableFunctionArgs { args, settings: None }) => {
-                    self.series_source(name, args, alias.as_ref(), from)
+                    self.called_source(name, args, alias.as_ref(), from)
                 }
                 Some(_) => not_compiled(format!("the source {factor}")),
             },
             TableFactor::Function { lateral: false, name, args, with_ordinality: false, alias } => {
-                self.series_source(name, args, alias.as_ref(), from)
+                self.called_source(name, args, alias.as_ref(), from)
             }
             TableFactor::Derived { lateral: false, subquery, alias, sample: None } => {
                 self.derived_source(subquery, alias.as_ref(), from)
@@ -128,15 +130,48 @@ impl Binder<'_> {
         from.add(source, None)
     }
 
-    fn series_source(
+    fn called_source(
         &mut self,
         name: &ObjectName,
         args: &[FunctionArg],
         alias: Option<&TableAlias>,
         from: &mut From,
     ) -> Bind<u16> {
-        let (bounds, source) = self.series(name, args, alias)?;
-        from.add(source, Some(Access::Series(bounds)))
+        if is_series(name) {
+            let (bounds, source) = self.series(name, args, alias)?;
+            return from.add(source, Some(Access::Series(bounds)));
+        }
+        let own = name.0.last().and_then(|part| part.as_ident()).map(fold).unwrap_or_default();
+        if SetFunction::exists(&own) || alias.is_some_and(|alias| alias.columns.iter().any(|c| c.data_type.is_some())) {
+            return not_compiled(format!("the function {name} in FROM"));
+        }
+        let (value, ty) = self.called_once(name, args)?;
+        let (alias, names) = alias_parts(alias)?;
+        let called = alias.unwrap_or(own);
+        let column = Column { is_computed: true, ..Column::new(&called, ty) };
+        let source = vec![ScopeColumn { is_computed: true, ..ScopeColumn::new(called.clone(), ty) }];
+        let mut source = ScopeSource { is_scalar: true, ..ScopeSource::of_columns(called.clone(), source) };
+        rename(&mut source, names)?;
+        // A query of its own: it is called once, however often a join asks for its row.
+        let row = Query::of_rows(&called, vec![vec![value]], vec![column]);
+        from.add(source, Some(Access::Derived(Box::new(row))))
+    }
+
+    /// A function that gives one value, which names no column of what stands before it.
+    fn called_once(&mut self, name: &ObjectName, args: &[FunctionArg]) -> Bind<(Expr, Type)> {
+        let list = ast::FunctionArgumentList { duplicate_treatment: None, args: args.to_vec(), clauses: Vec::new() };
+        let call = call_of(name.clone(), ast::FunctionArguments::List(list));
+        let outer = self.aggregates.take();
+        let bound = self.bind(&call, &Scope::default()).and_then(|bound| self.known(bound));
+        self.aggregates = outer;
+        match bound {
+            Ok(Bound { expr, ty, .. }) => Ok((expr, ty.unwrap_or(Type::Text))),
+            // The other road knows the columns before it, and more functions.
+            Err(Refusal::Error(e)) if matches!(e.sqlstate, "42703" | "42P01" | "42883") && self.beyond.is_none() => {
+                Err(Refusal::NotCompiled { what: e.message, position: e.position })
+            }
+            Err(refusal) => Err(within_from(refusal)),
+        }
     }
 
     /// Start, end and step of a generate_series in FROM, and the one column that it gives.
@@ -315,6 +350,17 @@ impl Binder<'_> {
     pub fn row_count(&mut self, ast: &ast::Expr) -> Bind<Expr> {
         let bound = self.bind(ast, &Scope::default())?;
         self.coerce(bound, Type::Int8, CastContext::Assignment)
+    }
+}
+
+/// What PostgreSQL says of an aggregate that is called in FROM.
+pub fn within_from(refusal: Refusal) -> Refusal {
+    match refusal {
+        Refusal::Error(e) if e.sqlstate == "42803" => {
+            let message = "aggregate functions are not allowed in functions in FROM".to_owned();
+            Refusal::Error(SqlError { message, ..e })
+        }
+        other => other,
     }
 }
 

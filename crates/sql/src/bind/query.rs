@@ -152,33 +152,8 @@ impl Binder<'_> {
             .enumerate()
             .map(|(i, &ty)| Column { is_computed: true, ..Column::new(&format!("column{}", i + 1), ty) })
             .collect();
-        let output = (0..types.len()).map(|i| Expr::Cell { source: 0, column: i as u16 });
-        Ok(Query {
-            tables: vec![None],
-            names: vec!["*VALUES*".to_owned()],
-            long_columns: vec![Vec::new()],
-            widths: vec![types.len()],
-            steps: vec![Step {
-                source: 0,
-                access: Access::Values(rows),
-                filter: Vec::new(),
-                outer: None,
-                answered: Vec::new(),
-                keyed: Vec::new(),
-                conditions: Vec::new(),
-            }],
-            precondition: Vec::new(),
-            grouping: None,
-            output: output.collect(),
-            columns: columns.into(),
-            distinct: false,
-            sort: Vec::new(),
-            orders: Vec::new(),
-            limit: tail.limit,
-            offset: tail.offset,
-            locks: Vec::new(),
-            recheck: Vec::new(),
-        })
+        let rows = Query::of_rows("*VALUES*", rows, columns);
+        Ok(Query { limit: tail.limit, offset: tail.offset, ..rows })
     }
 
     fn select(&mut self, select: &Select, mut tail: Tail<'_>) -> Bind<Query> {
@@ -572,7 +547,7 @@ impl Binder<'_> {
                 let kind = match (&scope.sources[at].table, &from.computed[at]) {
                     (Some(_), _) => None,
                     // What is in it was locked with it, and is.
-                    (None, Some(Access::Derived(_))) => continue,
+                    (None, Some(Access::Derived(_))) if !scope.sources[at].is_scalar => continue,
                     (None, Some(Access::Values(_))) => Some("VALUES"),
                     (None, _) => Some("a function"),
                 };

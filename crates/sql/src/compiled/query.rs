@@ -93,6 +93,37 @@ pub struct Query {
 const HEAVY_SLOTS: u64 = 50_000;
 
 impl Query {
+    /// The rows of such a list, each with a value for every column; the values name no columns.
+    pub fn of_rows(name: &str, rows: Vec<Vec<Expr>>, columns: Vec<Column>) -> Query {
+        let output = (0..columns.len()).map(|i| Expr::Cell { source: 0, column: i as u16 });
+        Query {
+            tables: vec![None],
+            names: vec![name.to_owned()],
+            long_columns: vec![Vec::new()],
+            widths: vec![columns.len()],
+            steps: vec![Step {
+                source: 0,
+                access: Access::Values(rows),
+                filter: Vec::new(),
+                outer: None,
+                answered: Vec::new(),
+                keyed: Vec::new(),
+                conditions: Vec::new(),
+            }],
+            precondition: Vec::new(),
+            grouping: None,
+            output: output.collect(),
+            columns: columns.into(),
+            distinct: false,
+            sort: Vec::new(),
+            orders: Vec::new(),
+            limit: None,
+            offset: None,
+            locks: Vec::new(),
+            recheck: Vec::new(),
+        }
+    }
+
     /// Whether it does more with a large table than to give its rows: the other road groups and joins a batch at a time, on all cores.
     pub fn is_heavy(&self) -> bool {
         !self.locks_rows() && self.reads_much() && self.computes()
@@ -116,7 +147,11 @@ impl Query {
     /// Whether it is known beforehand to give a handful of rows.
     pub fn gives_few(&self) -> bool {
         const FEW: i64 = 100;
-        let is_one = |step: &Step| matches!(step.access, Access::Unique { .. });
+        let is_one = |step: &Step| match &step.access {
+            Access::Unique { .. } => true,
+            Access::Values(rows) => rows.len() <= 1,
+            _ => false,
+        };
         matches!(self.limit, Some(Expr::Const(Datum::Int(n))) if n <= FEW)
             || self.grouping.as_ref().is_some_and(|grouping| grouping.keys.is_empty())
             || self.steps.iter().all(is_one)

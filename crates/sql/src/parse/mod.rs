@@ -35,7 +35,6 @@ pub use forms::rows_from;
 pub use forms::{Like, conflict_key, like_of, set_columns};
 use freshet_engine::txn::LockMode;
 use grammar::Grammar;
-#[cfg(feature = "query")]
 pub use grammar::call_of;
 #[cfg(feature = "query")]
 pub use mend::is_nothing;

@@ -176,7 +176,8 @@ impl Signature {
 
     /// The result over rows in their order; each begins with the arguments.
     pub fn finish(&self, rows: &[Vec<Datum>], clock: &Clock) -> Result<Datum, SqlError> {
-        if rows.is_empty() && !self.what.is_hypothetical() {
+        let counts_nothing = self.what.is_hypothetical() || self.what == Gathered::Statistic(Statistic::RegrCount);
+        if rows.is_empty() && !counts_nothing {
             return Ok(Datum::Null);
         }
         let of = self.arguments[0];
