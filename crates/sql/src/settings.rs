@@ -82,21 +82,31 @@ const QUERY_MEMORY_MB: usize = 1024;
 /// In the order of their names.
 static KNOWN: &[Known] = &[
     reported("application_name", "application_name", "", Kind::Text),
+    known("archive_mode", "off", Kind::Fixed),
+    // What nobody reads any more is collected without being asked.
+    known("autovacuum", "on", Kind::Fixed),
+    known("block_size", "8192", Kind::Fixed),
     known("bytea_output", "hex", Kind::OneOf(&["hex"])),
     known("check_function_bodies", "on", Kind::Bool),
     known("client_connection_check_interval", "0", Kind::OneOf(&["0"])),
     reported("client_encoding", "client_encoding", "UTF8", Kind::Encoding),
     known("client_min_messages", "notice", Kind::OneOf(crate::notice::LEVELS)),
+    // Of images and of the log.
+    known("data_checksums", "on", Kind::Fixed),
     reported("datestyle", "DateStyle", "ISO, MDY", Kind::DateStyle),
-    // Accepted: nothing here is deferred, and a serializable transaction that only reads cannot fail.
     // Accepted: a deadlock is found when it closes.
     known("deadlock_timeout", "1s", Kind::Milliseconds),
+    known("debug_assertions", if cfg!(debug_assertions) { "on" } else { "off" }, Kind::Fixed),
+    // Accepted: nothing here is deferred, and a serializable transaction that only reads cannot fail.
     known("default_transaction_deferrable", "off", Kind::Bool),
     known("default_transaction_isolation", "read committed", ISOLATIONS),
     reported("default_transaction_read_only", "default_transaction_read_only", "off", Kind::Bool),
     known("extra_float_digits", "1", Kind::Int(1, 3)),
+    // A commit is acknowledged when its device has it.
+    known("fsync", "on", Kind::Fixed),
     known("freshet.query_memory_mb", "1024", Kind::Int(1, 1 << 20)),
     known("freshet.road", "auto", Kind::OneOf(&["auto", "compiled", "query"])),
+    known("hot_standby", "off", Kind::Fixed),
     known("idle_in_transaction_session_timeout", "0", Kind::Milliseconds),
     known("idle_session_timeout", "0", Kind::Milliseconds),
     reported("in_hot_standby", "in_hot_standby", "off", Kind::Fixed),
@@ -115,6 +125,8 @@ static KNOWN: &[Known] = &[
     known("max_function_args", "100", Kind::Fixed),
     known("max_identifier_length", "63", Kind::Fixed),
     known("max_index_keys", "32", Kind::Fixed),
+    known("max_prepared_transactions", "0", Kind::Fixed),
+    known("max_wal_senders", "0", Kind::Fixed),
     known(TRACK, "none", Kind::OneOf(&["none", "top", "all"])),
     known(TRACK_UTILITY, "on", Kind::Bool),
     // The database's, not the session's: the engine holds it.
@@ -145,6 +157,8 @@ static KNOWN: &[Known] = &[
     known("transaction_deferrable", "off", Kind::Bool),
     known("transaction_isolation", "read committed", ISOLATIONS),
     known("transaction_read_only", "off", Kind::Bool),
+    // Nothing is replicated.
+    known("wal_level", "minimal", Kind::Fixed),
     known("xmloption", "content", Kind::Text),
 ];
 

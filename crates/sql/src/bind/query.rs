@@ -796,7 +796,7 @@ fn figured(ast: &ast::Expr) -> Option<(String, bool)> {
         A::AtTimeZone { .. } => "timezone".to_owned(),
         A::Overlay { .. } => "overlay".to_owned(),
         A::Array(_) => "array".to_owned(),
-        A::Exists { .. } => "exists".to_owned(),
+        A::Exists { negated: false, .. } => "exists".to_owned(),
         A::Subquery(query) => first_name(query)?,
         A::CompoundFieldAccess { root, access_chain } => {
             let field = |access: &'_ ast::AccessExpr| match access {
@@ -809,6 +809,7 @@ fn figured(ast: &ast::Expr) -> Option<(String, bool)> {
             }
         }
         A::Tuple(_) => "row".to_owned(),
+        A::BinaryOp { op: ast::BinaryOperator::Overlaps, .. } => "overlaps".to_owned(),
         _ => return None,
     };
     Some((name, true))

@@ -7,6 +7,9 @@
 //! | `substring(x SIMILAR p ESCAPE e)` | `substring(x, p, e)` |
 //! | `substring(x FOR n FROM m)` | `substring(x FROM m FOR n)` |
 //! | `FETCH FIRST (1 + 1) ROWS ONLY` | `LIMIT (1 + 1)` |
+//! | `FETCH FIRST (1::int) ROWS WITH TIES` | `FETCH FIRST 1 ROWS WITH TIES` |
+//! | `ROWS CURRENT ROW EXCLUDE NO OTHERS` | `ROWS CURRENT ROW`, as it is anyway |
+//! | `CHECK (a > 0) NO INHERIT` | `CHECK (a > 0)`: nothing is inherited |
 //! | `ORDER BY x USING >` | `ORDER BY x DESC` |
 //! | `int ARRAY`, `int ARRAY[3]` | `int[]`, `int[3]` |
 //! | `f(a, VARIADIC b || c)` | `f(a, variadic(b || c))`, which PostgreSQL takes too |
@@ -40,6 +43,8 @@ struct Met {
     interval: bool,
     variadic: bool,
     range: bool,
+    exclude: bool,
+    no: bool,
 }
 
 impl Met {
@@ -61,6 +66,8 @@ impl Met {
                     Keyword::INTERVAL => met.interval = true,
                     Keyword::VARIADIC => met.variadic = true,
                     Keyword::PRECEDING | Keyword::FOLLOWING => met.range = true,
+                    Keyword::EXCLUDE => met.exclude = true,
+                    Keyword::NO => met.no = true,
                     _ => {}
                 },
                 _ => {}
@@ -72,8 +79,8 @@ impl Met {
     fn is_any(&self) -> bool {
         let Met { trim, substring, fetch, using, array, rows, signs, conflict, set_columns, table, interval, .. } =
             *self;
-        let Met { variadic, range, .. } = *self;
-        let of_calls = trim || substring || rows || variadic || range || interval;
+        let Met { variadic, range, exclude, no, .. } = *self;
+        let of_calls = trim || substring || rows || variadic || range || interval || exclude || no;
         of_calls || fetch || using || array || signs || conflict || set_columns || table
     }
 }
@@ -88,7 +95,7 @@ pub(super) fn with_plain_forms(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan>
         return tokens;
     }
     let mut tokens = super::mend::words_of(tokens);
-    let mends: [(bool, Mend); 13] = [
+    let mends: [(bool, Mend); 15] = [
         (met.signs, part_sign),
         (met.trim, trim),
         (met.substring, |tokens, at| substring(tokens, at)),
@@ -102,6 +109,8 @@ pub(super) fn with_plain_forms(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan>
         (met.interval, interval),
         (met.variadic, variadic),
         (met.range, offset),
+        (met.exclude, exclude_no_others),
+        (met.no, no_inherit),
     ];
     for (_, mend) in mends.into_iter().filter(|(is_met, _)| *is_met) {
         // From the end, so that places before it stay.
@@ -238,6 +247,33 @@ fn fetch(tokens: &mut Vec<TokenWithSpan>, at: usize) {
         tokens.drain(close + 1..close + 3);
         tokens[at].token = Token::make_keyword("LIMIT");
         tokens.remove(at + 1);
+        return;
+    }
+    // The grammar wants a number here; a cast changes none.
+    let is_number = matches!(tokens[at + 3].token, Token::Number(..) | Token::Placeholder(_));
+    if is_number && (close == at + 4 || close == at + 6 && is(tokens, at + 4, &Token::DoubleColon)) {
+        tokens.drain(at + 4..=close);
+        tokens.remove(at + 2);
+    }
+}
+
+/// Behind a frame, whose last word is one of these.
+fn is_exclusion(tokens: &[TokenWithSpan], at: usize) -> bool {
+    use Keyword::{EXCLUDE, FOLLOWING, PRECEDING, ROW};
+    word(tokens, at) == EXCLUDE && at > 0 && matches!(word(tokens, at - 1), ROW | PRECEDING | FOLLOWING)
+}
+
+fn exclude_no_others(tokens: &mut Vec<TokenWithSpan>, at: usize) {
+    let excludes_none = word(tokens, at + 1) == Keyword::NO && is_word(tokens.get(at + 2), "others");
+    if is_exclusion(tokens, at) && excludes_none {
+        tokens.drain(at..at + 3);
+    }
+}
+
+fn no_inherit(tokens: &mut Vec<TokenWithSpan>, at: usize) {
+    let is_option = word(tokens, at) == Keyword::NO && is_word(tokens.get(at + 1), "inherit");
+    if is_option && at > 0 && is(tokens, at - 1, &Token::RParen) {
+        tokens.drain(at..at + 2);
     }
 }
 

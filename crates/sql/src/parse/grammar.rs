@@ -113,9 +113,9 @@ impl Dialect for Grammar {
         Some(right.map(|right| build(Box::new(left.clone()), Box::new(right))))
     }
 
-    /// ON ends a select list, in INSERT ... SELECT ... ON CONFLICT; ISNULL is a test.
+    /// ON ends a select list, in INSERT ... SELECT ... ON CONFLICT, and so does FOR; ISNULL is a test.
     fn is_column_alias(&self, kw: &Keyword, parser: &mut Parser) -> bool {
-        !matches!(kw, Keyword::ON | Keyword::NOTNULL) && self.0.is_column_alias(kw, parser)
+        !matches!(kw, Keyword::ON | Keyword::FOR | Keyword::NOTNULL) && self.0.is_column_alias(kw, parser)
     }
 
     fn get_next_precedence(&self, parser: &Parser) -> Option<Result<u8, ParserError>> {

@@ -9,6 +9,7 @@ mod element;
 mod forms;
 mod grammar;
 mod mend;
+mod missing;
 pub mod named;
 pub mod printed;
 mod refused;
@@ -324,9 +325,7 @@ fn own_command(words: &[&TokenWithSpan], sql: &str) -> Result<Option<Parsed>, Sq
     if is(0, "reset") && is(1, "session") && is(2, "authorization") && words.len() == 3 {
         return parse("RESET session_authorization").map(Some);
     }
-    if is(0, "do") {
-        return Err(SqlError::unsupported("DO"));
-    }
+    missing::check(words)?;
     // Nobody listens.
     if is(0, "unlisten") {
         return Ok(Some(Parsed::NoOperation("UNLISTEN")));

@@ -184,6 +184,11 @@ pub fn cast_by(from: Type, value: &Value<'_>, to: Type, explicit: bool, clock: &
     }
     match to {
         _ if is_text(to) => to_text_type(from, value, to, explicit, clock),
+        // A character's code: the way back of `to_text_type`.
+        Type::Int4 if from == Type::CharByte => match *value {
+            Value::Bytes(bytes) => Ok(Datum::Int(bytes.first().map_or(0, |byte| i64::from(*byte as i8)))),
+            _ => Err(no_cast(from, to)),
+        },
         _ if is_text(from) => {
             // The output function's text: a `char` has its blanks again.
             let mut bytes = Vec::new();
