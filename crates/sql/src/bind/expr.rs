@@ -6,7 +6,7 @@
 use super::more::{interval_args, is_operator_function, operator_function, row_items};
 use super::names::{RelationName, namespace_named};
 use super::record::must_compare;
-use super::scope::{Found, Scope, fold};
+use super::scope::{Found, Scope, fold, relation_name};
 use super::types::type_of;
 use super::{Bind, Binder, PLACEHOLDERS, Refusal};
 use crate::catalog::Known;
@@ -115,11 +115,19 @@ impl Binder<'_> {
                 return Ok(bound);
             }
         }
+        if let Some(row) = self.row_of_columns(ast, scope)? {
+            return Ok(row);
+        }
         if let Some(items) = row_items(ast).filter(|_| !matches!(ast, A::Nested(_))) {
             return self.row_value(&items, scope);
         }
         match ast {
             A::Identifier(ident) => self.name(ident, scope),
+            A::QualifiedWildcard(name, _) => {
+                let name = relation_name(name)?;
+                let missing = || scope.source(&name).map(drop).expect_err("a source that is there has a row");
+                self.whole_row(&name, scope)?.ok_or_else(|| missing().into())
+            }
             A::CompoundIdentifier(parts) => self.compound(parts, scope),
             A::Value(value) => self.literal(&value.value),
             A::Nested(inner) => self.bind(inner, scope),

@@ -115,6 +115,11 @@ pub(crate) fn row_items(ast: &ast::Expr) -> Option<Vec<&ast::Expr>> {
     }
 }
 
+/// Whether an array has no items, nor arrays that have any: `ARRAY[ARRAY[]]` has no dimensions.
+fn holds_nothing(array: &ast::Array) -> bool {
+    array.elem.iter().all(|item| matches!(item, ast::Expr::Array(inner) if holds_nothing(inner)))
+}
+
 /// The arguments of `make_interval` in their order, those that are left out as zeros.
 pub(super) fn interval_args(args: &FunctionArguments) -> Option<Vec<ast::Expr>> {
     const NAMES: [&str; 7] = ["years", "months", "weeks", "days", "hours", "mins", "secs"];
@@ -351,11 +356,12 @@ impl Binder<'_> {
         let Type::Array(element) = to else {
             return Ok(None);
         };
-        if array.elem.iter().any(|item| matches!(item, ast::Expr::Array(_))) {
+        let items: &[ast::Expr] = if holds_nothing(array) { &[] } else { &array.elem };
+        if items.iter().any(|item| matches!(item, ast::Expr::Array(_))) {
             return Ok(None);
         }
-        let mut args = Vec::with_capacity(array.elem.len());
-        for item in &array.elem {
+        let mut args = Vec::with_capacity(items.len());
+        for item in items {
             let bound = self.bind(item, scope)?;
             if matches!(bound.ty, Some(Type::Array(_))) {
                 return Ok(None);

@@ -3,7 +3,7 @@
 use super::expr::Bound;
 use super::from::{From, conjuncts, is_bare, plan_loops, refuse_rescans};
 use super::record::{by_fields, fields_of, must_compare};
-use super::scope::{Scope, ScopeColumn, fold};
+use super::scope::{Scope, ScopeColumn, fold, relation_name};
 use super::{Bind, Binder, PLACEHOLDERS, Refusal, not_compiled};
 use crate::compiled::access::{Access, WantedOrder};
 use crate::compiled::aggregate::{Aggregate, AggregateFunction, Ends, Grouping};
@@ -774,6 +774,7 @@ fn figured(ast: &ast::Expr) -> Option<(String, bool)> {
             let name = function.name.to_string().to_lowercase();
             name.rsplit('.').next()?.to_owned()
         }
+        A::QualifiedWildcard(name, _) => relation_name(name).ok()?,
         A::Nested(inner) | A::Collate { expr: inner, .. } => return figured(inner),
         A::Cast { expr, data_type, .. } => {
             return figured(expr).filter(|(_, is_kept)| *is_kept).or_else(|| of_type(data_type));

@@ -5,14 +5,14 @@
 
 use super::expr::Bound;
 use super::more::row_items;
-use super::scope::{Found, Scope, ScopeSource, fold};
+use super::scope::{Found, Scope, ScopeSource, fold, relation_name};
 use super::{Bind, Binder, not_compiled};
 use crate::error::SqlError;
 use crate::expr::Expr;
 use crate::value::Datum;
 use crate::view::TABLEOID;
 use freshet_engine::schema::{SystemKind, Type};
-use sqlparser::ast::{self, AccessExpr, Ident};
+use sqlparser::ast::{self, AccessExpr, FunctionArg, FunctionArgExpr, FunctionArguments, Ident};
 
 /// The function that makes a row of names and values in turn; no statement can call it.
 pub const MAKE: &str = "row of";
@@ -54,6 +54,30 @@ impl Binder<'_> {
         let bound = self.bind_all(items, scope)?;
         let fields = bound.into_iter().enumerate().map(|(i, value)| (format!("f{}", i + 1), value));
         self.record(fields.collect())
+    }
+
+    /// `ROW(t.*, a)`: the columns of a source are fields like others; `None`: it is something else.
+    pub(super) fn row_of_columns(&mut self, ast: &ast::Expr, scope: &Scope) -> Bind<Option<Bound>> {
+        let ast::Expr::Function(function) = ast else { return Ok(None) };
+        let FunctionArguments::List(list) = &function.args else { return Ok(None) };
+        let has_source =
+            list.args.iter().any(|arg| matches!(arg, FunctionArg::Unnamed(FunctionArgExpr::QualifiedWildcard(_))));
+        if !has_source || !function.name.to_string().eq_ignore_ascii_case("row") {
+            return Ok(None);
+        }
+        let mut values = Vec::new();
+        for arg in &list.args {
+            match arg {
+                FunctionArg::Unnamed(FunctionArgExpr::Expr(item)) => values.push(self.bind(item, scope)?),
+                FunctionArg::Unnamed(FunctionArgExpr::QualifiedWildcard(name)) => {
+                    let columns = row_columns(scope.source(&relation_name(name)?)?, scope, self.through.is_some());
+                    values.extend(columns.into_iter().map(|(_, found)| Bound::new(scope.expr(found), found.ty)));
+                }
+                other => return not_compiled(format!("the argument {other}")),
+            }
+        }
+        let fields = values.into_iter().enumerate().map(|(i, value)| (format!("f{}", i + 1), value));
+        self.record(fields.collect()).map(Some)
     }
 
     /// The row of these fields.
@@ -126,6 +150,10 @@ fn row_name(ast: &ast::Expr, scope: &Scope) -> Option<String> {
         ast::Expr::Identifier(ident) => {
             let name = fold(ident);
             (scope.column(&name).is_err() && scope.source(&name).is_ok()).then_some(name)
+        }
+        ast::Expr::QualifiedWildcard(name, _) => {
+            let name = relation_name(name).ok()?;
+            scope.source(&name).is_ok().then_some(name)
         }
         ast::Expr::Nested(inner) => row_name(inner, scope),
         _ => None,

@@ -9,7 +9,7 @@
 //! | `'a'` and on another line `'b'` | `'ab'` |
 //! | `a OPERATOR(pg_catalog.=) ANY (b)` | `a = ANY (b)` |
 //! | `SET a[1] = value` | `SET a = "<marker>"(value, 1)`, which [`super::element`] reads |
-//! | `(t).*` | `t.*` |
+//! | `(t).*`, `SELECT (t.*)` | `t.*` |
 //! | `TABLE t` | `SELECT * FROM t` |
 //! | `FROM ONLY t` | `FROM t`: nothing is inherited |
 //! | `CREATE RECURSIVE VIEW v (a) AS ...` | `CREATE VIEW v (a) AS WITH RECURSIVE v (a) AS (...) SELECT a FROM v` |
@@ -417,7 +417,7 @@ pub fn take_check_option(tokens: &mut Vec<TokenWithSpan>) -> Option<&'static str
     Some(option)
 }
 
-/// `(t).*` without the parentheses.
+/// `(t).*` without the parentheses, and `(t.*)` alone among outputs.
 fn with_plain_rows(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     let is = |tokens: &[TokenWithSpan], at: usize, token: &Token| tokens.get(at).is_some_and(|t| t.token == *token);
     let is_row = |tokens: &[TokenWithSpan], at: usize| {
@@ -426,6 +426,16 @@ fn with_plain_rows(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
             && is(tokens, at + 2, &Token::RParen)
             && is(tokens, at + 3, &Token::Period)
             && is(tokens, at + 4, &Token::Mul)
+    };
+    let is_columns = |tokens: &[TokenWithSpan], at: usize| {
+        at > 0
+            && (tokens[at - 1].token == Token::Comma || keyword(tokens.get(at - 1)) == Keyword::SELECT)
+            && is(tokens, at, &Token::LParen)
+            && matches!(tokens.get(at + 1).map(|t| &t.token), Some(Token::Word(_)))
+            && is(tokens, at + 2, &Token::Period)
+            && is(tokens, at + 3, &Token::Mul)
+            && is(tokens, at + 4, &Token::RParen)
+            && (is(tokens, at + 5, &Token::Comma) || keyword(tokens.get(at + 5)) == Keyword::FROM)
     };
     let stars = |tokens: &[TokenWithSpan]| {
         tokens.windows(2).any(|pair| pair[0].token == Token::Period && pair[1].token == Token::Mul)
@@ -440,6 +450,9 @@ fn with_plain_rows(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
         let is_call = at > 0 && matches!(&mended[at - 1].token, Token::Word(w) if w.keyword == Keyword::NoKeyword);
         if is_row(&mended, at) && !is_call {
             mended.remove(at + 2);
+            mended.remove(at);
+        } else if is_columns(&mended, at) {
+            mended.remove(at + 4);
             mended.remove(at);
         }
         at += 1;
