@@ -4,6 +4,7 @@
 //!    row by its key, in a transaction of its own) are over before anybody could look, and are not noted.
 //! 2. What is asked of a member goes through whoever serves it: nothing here knows of sockets.
 
+use crate::channel::Channels;
 use crate::counts::AllCounts;
 use crate::latency::Latency;
 use crate::session::TransactionStatus;
@@ -26,6 +27,8 @@ pub enum Ask {
     Cancel,
     /// To end.
     Terminate,
+    /// To look at what was said on its channels.
+    Hear,
 }
 
 type Asker = Box<dyn Fn(Ask) + Send + Sync>;
@@ -115,6 +118,7 @@ pub struct Activity {
     /// What all sessions have done, those of the program itself included.
     pub counts: Arc<AllCounts>,
     pub statements: Statements,
+    pub(crate) channels: Channels,
     /// How long the clients of a server waited.
     pub latency: Latency,
     /// Settings of the server's configuration, and how often they changed.

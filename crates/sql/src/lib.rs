@@ -8,6 +8,7 @@
 
 pub mod error;
 
+pub mod channel;
 mod charge;
 pub mod notice;
 pub mod unwind;

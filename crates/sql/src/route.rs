@@ -21,6 +21,7 @@ use crate::explain::{Explained, Format, Options};
 use crate::expr::Expr;
 use crate::notice::Notice;
 use crate::parse::analyze::Analyzed;
+pub use crate::parse::channel::ChannelCommand;
 use crate::parse::named::NamedStatement;
 use crate::parse::{Kept, Parsed, Utility, parse};
 use crate::road::{Planned, Request, other_road};
@@ -138,6 +139,7 @@ pub enum Plan {
     Explain(Box<Explained>),
     ExplainRestart,
     Checkpoint,
+    Channel(ChannelCommand),
     NoOperation(&'static str),
     /// Samples these tables.
     Analyze {
@@ -247,6 +249,7 @@ pub fn route_by(
         Parsed::ExplainRestart => {
             Ok(Routed { columns: crate::view::columns(&crate::view::RESTART), ..plain(Plan::ExplainRestart) })
         }
+        Parsed::Channel(command) => Ok(plain(Plan::Channel(command))),
         Parsed::NoOperation(tag) => Ok(plain(Plan::NoOperation(tag))),
         Parsed::Upkeep { tag, of } => upkeep(schema, tag, &of),
         Parsed::Analyze { tables: named, tag } => {

@@ -16,6 +16,7 @@
 //! and are `None` where it is durable already, where the answer is provisional (a tag inside a block), or where the session
 //! chose deferred commit.
 
+mod channel;
 mod copy;
 pub(crate) mod leftover;
 pub mod listed;
@@ -332,6 +333,7 @@ impl Session {
                 engine: Some(engine.clone()),
                 sequences: Some(Arc::new(SessionSequences::default())),
                 listed: Some(Default::default()),
+                hearing: Some(Default::default()),
                 activity: Some(cache.activity.clone()),
                 statistics: Some(statistics),
                 ..Env::default()
@@ -981,6 +983,7 @@ impl Session {
         if let Some(member) = &self.member {
             member.started(now(), self.text_of(statement));
         }
+        self.begin_saying();
         match &statement.plan {
             Plan::Select(_)
             | Plan::Insert(_)
@@ -1070,6 +1073,7 @@ impl Session {
                 let background = Background::start(self.engine.clone());
                 Ok(self.wait_checkpoint(background))
             }
+            Plan::Channel(command) => self.channel_command(command),
             Plan::NoOperation(tag) => {
                 if *tag == "VACUUM" && matches!(self.block, Block::Explicit) {
                     self.fail();
@@ -1142,6 +1146,7 @@ impl Session {
             return Err(self.statement_failed(error));
         }
         self.constraints.start_statement();
+        self.say_anew();
         (self.env.level, self.env.read_only) = (self.level(), self.is_read_only());
         self.env.deferrable = self.is_deferrable();
         self.env.changes = !statement.plan.only_reads() || self.inner.has_changed();
@@ -1233,6 +1238,7 @@ impl Session {
             zone: self.env.clock.zone.clone(),
             dates: self.env.clock.dates,
             intervals: self.env.clock.intervals,
+            hearing: self.env.hearing.clone(),
         };
         self.env.clock.catalog = Known(Some(Arc::new(Catalog::new(schema, Some(facts)))));
     }
@@ -1734,8 +1740,12 @@ impl Session {
             }
         }
         let dependency = self.inner.dependency();
+        let speaking = self.speaking()?;
+        let latch = speaking.as_ref().map(|activity| activity.channels.speak());
         match self.inner.commit() {
             Ok(committed) => {
+                self.hear_commit(committed.cts);
+                drop(latch);
                 self.watching.counts.add(Count::Commits, 1);
                 let durable = self.depends_on(committed.cts);
                 let Commit { tag, notices, chain } = commit;
@@ -1802,6 +1812,7 @@ impl Session {
                 let dependency = self.inner.dependency();
                 if !self.undo_to_savepoint() {
                     self.roll_back();
+                    self.settle_channels(false);
                     self.settle_temporary(false);
                     self.restore_settings(false);
                 } else if self.inner.in_transaction() {
@@ -1945,6 +1956,7 @@ impl Session {
             Block::Implicit | Block::Explicit => {
                 let warning = (self.block == Block::Implicit).then(no_transaction);
                 if !self.inner.in_transaction() {
+                    self.speaking()?;
                     self.leave_or_chain(true, chain);
                     return Ok(self.told("COMMIT", None, warning));
                 }
@@ -2001,6 +2013,7 @@ impl Session {
         self.env.number.forget();
         self.end_cursors(committed);
         self.constraints.end();
+        self.settle_channels(committed);
         self.settle_temporary(committed);
         self.restore_settings(committed);
     }
@@ -2033,6 +2046,7 @@ impl Session {
         }
         self.interrupt.deadline = self.statement_timeout().map(|limit| Instant::now() + limit);
         if !self.inner.in_transaction() {
+            self.speaking()?;
             self.leave_block(true);
             return Ok(done(""));
         }
@@ -2057,6 +2071,7 @@ impl Session {
         self.abandon();
         self.drop_temporary();
         self.env.keys.iter().for_each(|keys| keys.unlock_all());
+        self.leave_channels();
         if let Some(member) = self.member.take() {
             self.cache.activity.leave(&member);
         }
@@ -2266,6 +2281,7 @@ impl Session {
         self.drop_temporary();
         self.env.sequences.iter().for_each(|sequences| sequences.forget());
         self.env.keys.iter().for_each(|keys| keys.unlock_all());
+        self.listen_no_more();
         Ok(done("DISCARD ALL"))
     }
 

@@ -181,6 +181,7 @@ impl Connection {
             signal.send(match ask {
                 Ask::Cancel => Request::Cancel,
                 Ask::Terminate => Request::Terminate,
+                Ask::Hear => Request::Hear,
             });
         });
         session.audit_with(|made| {
@@ -361,6 +362,7 @@ impl Connection {
     fn before_input(&mut self) {
         let conversation = self.conversation.as_mut().expect("invariant: nobody else runs while the client is awaited");
         let is_copying = conversation.is_copying();
+        conversation.tell_notifications(&mut self.output);
         let session = conversation.session();
         session.follow_defaults();
         if let Some(socket) = self.socket.tcp() {
@@ -492,6 +494,11 @@ impl Connection {
             let is_copying = self.conversation.as_ref().is_some_and(Conversation::is_copying);
             let waits = matches!(need, Need::Wait(_) | Need::Place(_));
             return (is_copying || waits).then_some(Event::Cancel);
+        }
+        if signal.is_set(Request::Hear) {
+            // Whoever is busy looks when it is not.
+            signal.clear(Request::Hear);
+            return matches!(need, Need::Input { .. }).then_some(Event::GoOn);
         }
         None
     }

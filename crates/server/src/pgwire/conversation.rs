@@ -25,12 +25,14 @@
 use super::ahead::Lookahead;
 use super::frame::{self, Bind, Format, Frame, Malformed, Message, Target};
 use super::reply::{Output, ResultFormats, Severity};
+use ::pgwire::messages::response::NotificationResponse;
 use ::pgwire::messages::startup::ParameterStatus;
 use bytes::{Buf, BytesMut};
 use freshet_db::sql::value::{self, pgtype};
 use freshet_db::sql::{CommandTag, CopyDirection, Prepared, Session, Step, TransactionStatus, Wait};
 use freshet_db::{Datum, RowSet, SqlError, Type};
 use freshet_engine::engine::{Account, Claim, Kind};
+use freshet_engine::ids::Cts;
 use freshet_engine::txn::Error;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -209,6 +211,8 @@ pub struct Conversation {
     piece: Vec<u8>,
     lookahead: Lookahead,
     skip_to_sync: bool,
+    /// Messages of the extended protocol came, and no Sync behind them: the client waits for their replies, and for nothing else.
+    awaits_sync: bool,
     /// An implicit transaction was begun for this pipeline or script.
     implicit: bool,
     message_bytes_max: usize,
@@ -230,6 +234,7 @@ impl Conversation {
             piece: Vec::new(),
             lookahead: Lookahead::default(),
             skip_to_sync: false,
+            awaits_sync: false,
             implicit: false,
             message_bytes_max,
             statements_begun: 0,
@@ -321,8 +326,23 @@ impl Conversation {
         self.session.close();
     }
 
+    /// Tells what was said on the session's channels, if nothing of the client's is under way.
+    pub fn tell_notifications(&mut self, output: &mut Output) {
+        if self.awaits_sync || self.work.is_some() || self.has_open_transaction() {
+            return;
+        }
+        for notification in self.session.take_notifications() {
+            if notification.cts != Cts::ZERO {
+                output.depend(notification.cts);
+            }
+            let (channel, payload) = (notification.channel().to_owned(), notification.payload().to_owned());
+            output.message(&NotificationResponse::new(notification.pid, channel, payload));
+        }
+    }
+
     /// What ReadyForQuery tells, and settings that changed before it.
     pub fn ready(&mut self, output: &mut Output) {
+        self.awaits_sync = false;
         let status = match self.session.status() {
             TransactionStatus::Idle => {
                 self.drop_portal(b"");
@@ -335,6 +355,7 @@ impl Conversation {
             TransactionStatus::Open => b'T',
             TransactionStatus::Failed => b'E',
         };
+        self.tell_notifications(output);
         for (name, value) in self.session.take_reported() {
             output.message(&ParameterStatus::new(name, value));
         }
@@ -364,6 +385,7 @@ impl Conversation {
         if self.skip_to_sync && message != Message::Sync {
             return;
         }
+        self.awaits_sync = !matches!(message, Message::Query { .. } | Message::Sync | Message::Terminate);
         let taken = match message {
             Message::Query { script } => return self.query(script, output),
             Message::Sync => return self.sync(output),

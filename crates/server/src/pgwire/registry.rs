@@ -23,6 +23,8 @@ pub enum Request {
     Terminate,
     /// End the session once it has no transaction open: the server is going to stop.
     Leave,
+    /// Tell the client what was said on its channels.
+    Hear,
 }
 
 impl Request {
@@ -31,6 +33,7 @@ impl Request {
             Request::Cancel => 1,
             Request::Terminate => 2,
             Request::Leave => 4,
+            Request::Hear => 8,
         }
     }
 }

@@ -1,6 +1,8 @@
 //! The server as a client of `freshet ship` meets it: what holds on a connection of one's own holds on a link, so most of it is the wire
 //! tests themselves, asked through a multiplexer.
 
+#[path = "../wire/channels.rs"]
+mod channels;
 #[path = "../wire/client.rs"]
 mod client;
 #[path = "../wire/copy.rs"]

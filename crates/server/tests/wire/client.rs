@@ -48,6 +48,8 @@ pub enum Reply {
     /// SQLSTATE, message.
     Notice(String, String),
     Parameter(String, String),
+    /// Process number, channel, payload.
+    Notification(i32, String, String),
     /// `I`, `T` or `E`.
     Ready(char),
     /// The server closed the connection.
@@ -189,6 +191,7 @@ impl Client {
             M::CopyDone(_) => Reply::CopyDone,
             M::ErrorResponse(e) => Reply::Error(field(&e.fields, b'S'), field(&e.fields, b'C'), field(&e.fields, b'M')),
             M::NoticeResponse(n) => Reply::Notice(field(&n.fields, b'C'), field(&n.fields, b'M')),
+            M::NotificationResponse(n) => Reply::Notification(n.pid, n.channel, n.payload),
             M::ReadyForQuery(r) => Reply::Ready(match r.status {
                 TransactionStatus::Idle => 'I',
                 TransactionStatus::Transaction => 'T',

@@ -1,6 +1,7 @@
 //! The server as a client meets it: one database, real sockets, messages written and read by pgwire's codec.
 
 mod auth;
+mod channels;
 mod client;
 mod command;
 mod copy;

@@ -48,6 +48,8 @@ pub struct SessionFacts {
     pub zone: Zone,
     pub dates: DateStyle,
     pub intervals: IntervalStyle,
+    /// On which channels it listens.
+    pub(crate) hearing: Option<Arc<crate::channel::Hearing>>,
 }
 
 /// The objects of a schema by number and name.

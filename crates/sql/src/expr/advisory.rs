@@ -32,6 +32,8 @@ pub enum KeyAction {
     /// Of `pg_stat_statements`.
     ForgetStatements,
     Sleep(Span),
+    /// `pg_notify(channel, payload)`.
+    Notify,
 }
 
 /// One of the functions on keys and sessions.
@@ -50,6 +52,7 @@ impl KeyCall {
             "cancel_backend" => Some(KeyAction::Cancel),
             "terminate_backend" => Some(KeyAction::Terminate),
             "stat_statements_reset" => Some(KeyAction::ForgetStatements),
+            "notify" => Some(KeyAction::Notify),
             "sleep" => Some(KeyAction::Sleep(Span::Seconds)),
             "sleep_for" => Some(KeyAction::Sleep(Span::Interval)),
             "sleep_until" => Some(KeyAction::Sleep(Span::Until)),
@@ -86,6 +89,7 @@ impl KeyCall {
             KeyAction::Terminate => "pg_terminate_backend".to_owned(),
             KeyAction::ForgetStatements => "pg_stat_statements_reset".to_owned(),
             KeyAction::Sleep(span) => span.name().to_owned(),
+            KeyAction::Notify => "pg_notify".to_owned(),
         }
     }
 
@@ -98,6 +102,7 @@ impl KeyCall {
                 | KeyAction::Blockers
                 | KeyAction::ForgetStatements
                 | KeyAction::Sleep(_)
+                | KeyAction::Notify
         );
         !silent
     }
@@ -116,6 +121,7 @@ impl KeyCall {
         match (self.action, count) {
             (KeyAction::ForgetStatements, 0..=3) => Some(&STATEMENT[..count]),
             (KeyAction::UnlockAll, 0) => Some(&[]),
+            (KeyAction::Notify, 2) => Some(&[Type::Text, Type::Text]),
             (KeyAction::Sleep(span), 1) => Some(span.arguments()),
             (KeyAction::Blockers | KeyAction::Cancel | KeyAction::Terminate, 1) => Some(&[Type::Int4]),
             (KeyAction::IsBlocked, 2) => Some(&[Type::Int4, Type::Array(&Type::Int4)]),
@@ -129,6 +135,9 @@ impl KeyCall {
 pub fn call<'a>(call: KeyCall, args: &'a [Expr], frame: &Frame<'a>) -> Result<Scalar<'a>, SqlError> {
     if let KeyAction::Sleep(span) = call.action {
         return sleep::call(span, &args[0], frame);
+    }
+    if call.action == KeyAction::Notify {
+        return notify(args, frame);
     }
     if !matches!(call.action, KeyAction::Lock { .. } | KeyAction::Unlock | KeyAction::UnlockAll) {
         return of_session(call, args, frame);
@@ -152,7 +161,8 @@ pub fn call<'a>(call: KeyCall, args: &'a [Expr], frame: &Frame<'a>) -> Result<Sc
         | KeyAction::Cancel
         | KeyAction::Terminate
         | KeyAction::ForgetStatements
-        | KeyAction::Sleep(_) => {
+        | KeyAction::Sleep(_)
+        | KeyAction::Notify => {
             unreachable!("invariant: these are of other sessions, or of no key")
         }
         KeyAction::UnlockAll => {
@@ -171,6 +181,17 @@ pub fn call<'a>(call: KeyCall, args: &'a [Expr], frame: &Frame<'a>) -> Result<Sc
         },
     };
     Ok(Scalar::Own(if call.tells() { Datum::Bool(done) } else { Datum::Bytes(Default::default()) }))
+}
+
+/// pg_notify(channel, payload): NOTIFY with values. A null is an empty text.
+fn notify<'a>(args: &'a [Expr], frame: &Frame<'a>) -> Result<Scalar<'a>, SqlError> {
+    let hearing = frame.env.hearing.as_ref().ok_or_else(|| SqlError::unsupported("pg_notify here"))?;
+    let text = |arg: &'a Expr| match evaluate(arg, frame)?.value() {
+        Value::Bytes(text) => Ok(String::from_utf8_lossy(text).into_owned()),
+        _ => Ok::<String, SqlError>(String::new()),
+    };
+    hearing.say(&text(&args[0])?, &text(&args[1])?)?;
+    Ok(Scalar::Own(Datum::Bytes(Default::default())))
 }
 
 /// Whether the session's role may end what that one does: as a superuser, or with the rights of its role.
@@ -227,8 +248,9 @@ fn of_session<'a>(call: KeyCall, args: &'a [Expr], frame: &Frame<'a>) -> Result<
         | KeyAction::Unlock
         | KeyAction::UnlockAll
         | KeyAction::ForgetStatements
-        | KeyAction::Sleep(_) => {
-            unreachable!("invariant: these are of the session's keys")
+        | KeyAction::Sleep(_)
+        | KeyAction::Notify => {
+            unreachable!("invariant: these are of the session itself")
         }
     }))
 }

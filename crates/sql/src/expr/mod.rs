@@ -133,6 +133,8 @@ pub struct Env {
     pub sequences: Option<Arc<SessionSequences>>,
     /// The session's advisory locks, once a statement may ask for one.
     pub keys: Option<Arc<AdvisoryKeys>>,
+    /// What the session says and hears; `None` where there is no session.
+    pub(crate) hearing: Option<Arc<crate::channel::Hearing>>,
     /// What the session keeps by name.
     pub listed: Option<Arc<crate::session::listed::Listed>>,
     /// Who else is connected.

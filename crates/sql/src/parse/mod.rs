@@ -5,6 +5,7 @@
 
 pub mod analyze;
 pub mod copy;
+pub mod channel;
 mod element;
 mod forms;
 mod grammar;
@@ -66,6 +67,8 @@ pub enum Parsed {
     ExplainRestart,
     /// What has nothing to do here, VACUUM for one; its tag.
     NoOperation(&'static str),
+    /// LISTEN, UNLISTEN, NOTIFY.
+    Channel(channel::ChannelCommand),
     /// ANALYZE, or VACUUM with it: these tables, or all.
     Analyze {
         tables: Vec<analyze::Analyzed>,
@@ -326,9 +329,8 @@ fn own_command(words: &[&TokenWithSpan], sql: &str) -> Result<Option<Parsed>, Sq
         return parse("RESET session_authorization").map(Some);
     }
     missing::check(words)?;
-    // Nobody listens.
-    if is(0, "unlisten") {
-        return Ok(Some(Parsed::NoOperation("UNLISTEN")));
+    if is(0, "listen") || is(0, "unlisten") || is(0, "notify") {
+        return channel::parse_channel(words, sql).map(Some);
     }
     if is(0, "vacuum") || is(0, "analyze") || is(0, "analyse") {
         return analyze::parse_analyze(words, sql).map(Some);

@@ -65,6 +65,7 @@ impl Session {
         self.identity = Identity { role, user: user.to_owned(), ..Identity::default() };
         self.env.database = database.to_owned();
         self.env.backend_pid = backend_pid;
+        self.env.hearing.iter().for_each(|hearing| hearing.identify(backend_pid));
         self.inner.set_name(backend_pid as u32);
         if let Some(known) = schema.role(role) {
             for (name, value) in &known.def.settings {

@@ -27,6 +27,7 @@ pub(super) struct Savepoint {
     settings: Settings,
     settings_before: Option<Settings>,
     settings_after: Option<Settings>,
+    said: crate::channel::Mark,
 }
 
 impl Session {
@@ -42,6 +43,7 @@ impl Session {
             settings: self.env.settings.clone(),
             settings_before: self.settings_before.clone(),
             settings_after: self.settings_after.clone(),
+            said: self.said(),
         });
         Ok(done("SAVEPOINT"))
     }
@@ -85,6 +87,9 @@ impl Session {
             self.inner.rest();
         }
         self.names.end_cursors_above(above);
+        if let Some(hearing) = &self.env.hearing {
+            hearing.return_to(newest.said);
+        }
         self.temporary.clone_from(&newest.temporary);
         self.modes = newest.modes;
         self.inner.set_read_only(newest.modes.read_only == Some(true));

@@ -499,6 +499,13 @@ pub(super) fn pg_sequence_last_value(a: &Arguments<'_>) -> Result {
     })
 }
 
+/// The channels that the session listens on.
+pub(super) fn listening(a: &Arguments<'_>) -> Vec<Datum> {
+    let session = a.clock.catalog.get().and_then(|catalog| catalog.session.as_ref());
+    let channels = session.and_then(|session| session.hearing.as_ref()).map(|hearing| hearing.channels());
+    channels.unwrap_or_default().into_iter().map(|channel| Datum::Bytes(channel.into_bytes().into())).collect()
+}
+
 /// 42P01 for a number of nothing.
 pub(super) fn sequence_parameters(a: &Arguments<'_>) -> std::result::Result<Vec<Datum>, SqlError> {
     let number = oid_at(a, 0);

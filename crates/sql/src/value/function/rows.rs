@@ -33,6 +33,7 @@ enum Gives {
     SequenceParameters,
     /// `aclexplode`: each privilege of a list.
     Grants,
+    Channels,
     /// Of columns that the statement gives: those of an object, or of each of an array.
     Record {
         many: bool,
@@ -71,7 +72,8 @@ fn named(name: &str) -> Option<Gives> {
         "json_to_record" | "jsonb_to_record" => Gives::Record { many: false },
         "json_to_recordset" | "jsonb_to_recordset" => Gives::Record { many: true },
         "aclexplode" => Gives::Grants,
-        "pg_listening_channels" | "pg_partition_ancestors" => Gives::None,
+        "pg_listening_channels" => Gives::Channels,
+        "pg_partition_ancestors" => Gives::None,
         _ => return None,
     })
 }
@@ -176,14 +178,14 @@ impl RowFunction {
                     (Some("is_grantable"), Type::Bool),
                 ],
             ),
-            Gives::None if name == "pg_listening_channels" => (Vec::new(), vec![(None, Type::Text)]),
+            Gives::Channels => (Vec::new(), vec![(None, Type::Text)]),
             Gives::None => (vec![Type::Oid(OidKind::Class)], vec![(Some("relid"), Type::Oid(OidKind::Class))]),
         };
         let counts = match gives {
             Gives::Matches | Gives::Split | Gives::Parts => 2..=3,
             Gives::Unnest => 1..=64,
             Gives::Series | Gives::Subscripts => given.len()..=given.len(),
-            Gives::None | Gives::Keywords => arguments.len()..=arguments.len(),
+            Gives::None | Gives::Channels | Gives::Keywords => arguments.len()..=arguments.len(),
             _ => 1..=1,
         };
         let fits = counts.contains(&given.len())
@@ -196,7 +198,7 @@ impl RowFunction {
 
     /// Whether the rows may differ from clock to clock.
     pub fn needs_clock(&self) -> bool {
-        self.arguments.contains(&Type::Timestamptz) || self.gives == Gives::Grants
+        self.arguments.contains(&Type::Timestamptz) || matches!(self.gives, Gives::Grants | Gives::Channels)
     }
 
     /// The rows; the values have the types of `self.arguments`.
@@ -228,6 +230,7 @@ impl RowFunction {
             Gives::Keywords => keywords(),
             Gives::SequenceParameters => vec![catalog::sequence_parameters(&a)?],
             Gives::Grants => catalog::grants(&a)?,
+            Gives::Channels => one(catalog::listening(&a)),
             Gives::None => Vec::new(),
             Gives::Record { .. } | Gives::Unnest => unreachable!("it returned above"),
         })
