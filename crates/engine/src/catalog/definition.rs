@@ -2,7 +2,7 @@
 //!
 //! SQL text in them (defaults, checks, views) means something to the SQL layer only.
 
-use crate::schema::{KeyColumn, Layout, LayoutError, Missing, Row, Type};
+use crate::schema::{EnumId, KeyColumn, Layout, LayoutError, Missing, Row, Type};
 
 /// A table's identity, kept through TRUNCATE. It is also the oid that clients see.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -278,6 +278,66 @@ pub struct SequenceDef {
     pub owner: Option<(TableId, u16)>,
 }
 
+/// CREATE TYPE ... AS ENUM.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct EnumDef {
+    pub namespace: NamespaceId,
+    pub name: String,
+    /// In their order, which is that of their numbers.
+    pub labels: Vec<EnumLabel>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct EnumLabel {
+    /// 0 until it is created.
+    pub oid: u32,
+    /// What values are stored as.
+    pub number: i64,
+    pub text: String,
+}
+
+impl EnumDef {
+    /// Between the numbers of labels that are declared one after the other: as many times can one be put between two.
+    const STEP: i64 = 1 << 32;
+    /// Of the first label: there is room before it, too.
+    const FIRST: i64 = 1 << 48;
+
+    /// A type with these labels.
+    pub fn new(namespace: NamespaceId, name: String, labels: impl IntoIterator<Item = String>) -> EnumDef {
+        let label = |(at, text)| EnumLabel { oid: 0, number: EnumDef::FIRST + at as i64 * EnumDef::STEP, text };
+        EnumDef { namespace, name, labels: labels.into_iter().enumerate().map(label).collect() }
+    }
+
+    pub fn label_of(&self, number: i64) -> Option<&EnumLabel> {
+        self.labels.binary_search_by_key(&number, |label| label.number).ok().map(|at| &self.labels[at])
+    }
+
+    pub fn label(&self, text: &[u8]) -> Option<&EnumLabel> {
+        self.labels.iter().find(|label| label.text.as_bytes() == text)
+    }
+
+    /// Puts a new label at this place. False: the numbers of its neighbours have none between them.
+    pub fn insert_label(&mut self, at: usize, text: String) -> bool {
+        let below = at.checked_sub(1).map(|at| self.labels[at].number);
+        let number = match (below, self.labels.get(at).map(|label| label.number)) {
+            (None, None) => Some(EnumDef::FIRST),
+            (Some(below), None) => below.checked_add(EnumDef::STEP),
+            (None, Some(above)) => Some(above - above.min(2 * EnumDef::STEP) / 2).filter(|&number| number < above),
+            (Some(below), Some(above)) => Some(below + (above - below) / 2).filter(|&number| number > below),
+        };
+        let Some(number) = number else { return false };
+        self.labels.insert(at, EnumLabel { oid: 0, number, text });
+        true
+    }
+}
+
+/// An enum of one schema version.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct EnumType {
+    pub id: EnumId,
+    pub def: EnumDef,
+}
+
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct ViewDef {
     pub namespace: NamespaceId,
@@ -306,4 +366,39 @@ pub enum CheckOption {
 pub struct View {
     pub id: u32,
     pub def: ViewDef,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ordered(def: &EnumDef) -> Vec<&str> {
+        assert!(def.labels.is_sorted_by(|a, b| a.number < b.number), "{def:?}");
+        def.labels.iter().map(|label| label.text.as_str()).collect()
+    }
+
+    #[test]
+    fn labels_are_put_where_they_are_asked_for() {
+        let mut def = EnumDef::new(NamespaceId::PUBLIC, "e".into(), ["b", "d"].map(String::from));
+        for (at, text) in [(0, "a"), (2, "c"), (4, "e")] {
+            assert!(def.insert_label(at, text.into()));
+        }
+        assert_eq!(ordered(&def), ["a", "b", "c", "d", "e"]);
+        assert_eq!(def.label(b"c").and_then(|c| def.label_of(c.number)).map(|c| c.text.as_str()), Some("c"));
+        assert_eq!((def.label(b"x"), def.label_of(1)), (None, None));
+        let mut empty = EnumDef::default();
+        assert!(empty.insert_label(0, "a".into()));
+    }
+
+    /// Halving the distance, as often as its bits allow.
+    #[test]
+    fn a_place_has_room_for_some_labels_only() {
+        let mut def = EnumDef::new(NamespaceId::PUBLIC, "e".into(), ["a", "z"].map(String::from));
+        let made = (0..100).take_while(|n| def.insert_label(1, n.to_string())).count();
+        assert_eq!(made, 32);
+        ordered(&def);
+        let before = (0..100_000).take_while(|n| def.insert_label(0, format!("b{n}"))).count();
+        assert!(before > 60_000, "{before}");
+        ordered(&def);
+    }
 }

@@ -10,9 +10,9 @@ mod schema;
 mod sequence;
 
 pub use definition::{
-    Action, CheckOption, CollationId, ColumnDef, ColumnRole, Constraint, ConstraintKind, ForeignKey, IndexDef, IndexId,
-    IndexKind, KeyNames, Namespace, NamespaceId, OperatorClassId, SequenceDef, TEMPORARY_PREFIX, TableDef, TableId,
-    View, ViewDef,
+    Action, CheckOption, CollationId, ColumnDef, ColumnRole, Constraint, ConstraintKind, EnumDef, EnumLabel, EnumType,
+    ForeignKey, IndexDef, IndexId, IndexKind, KeyNames, Namespace, NamespaceId, OperatorClassId, SequenceDef,
+    TEMPORARY_PREFIX, TableDef, TableId, View, ViewDef,
 };
 pub use role::{Grant, Membership, Rights, Role, RoleDef, RoleId, Verifier};
 pub(crate) use schema::Attached;

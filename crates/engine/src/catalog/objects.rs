@@ -3,7 +3,7 @@
 //! | column | type | meaning |
 //! |---|---|---|
 //! | id | bigint | the object's id; row 0 holds the counters and is the lock that serialises DDL |
-//! | kind | smallint | 0 counters, 1 table, 2 index, 3 sequence, 4 view, 5 name space, 6 comment, 7 role, 8 rights, 9 index, 10 view, 11 table, 12 index |
+//! | kind | smallint | 0 counters, 1 table, 2 index, 3 sequence, 4 view, 5 name space, 6 comment, 7 role, 8 rights, 9 index, 10 view, 11 table, 12 index, 13 enum |
 //! | definition | bytea | below |
 //!
 //! Its layout and storage are fixed in code, because recovery needs it before it knows any other table.
@@ -18,24 +18,25 @@
 //! | index | version u8, table id u32, name, kind u8, unique u8, primary u8, columns u16, each: column u16, descending u8; constraint u32, nulls u32, predicate (0, or 1 and string), included columns; deferrable u8, deferred u8; of kind 12 nulls not distinct u8, and for each column collation u32, class u32 (0: none named) |
 //! | sequence | version u8, name space u32, name, type 12 bytes, start, increment, min, max, cache, last i64, cycle u8, called u8, owner (0, or 1, table u32 and column u16) |
 //! | view | version u8, name space u32, name, columns u16, each: name, type (0, or 1 and 12 bytes), query, reads u16, each u32; check option u8 (0 none, 1 local, 2 cascaded); of kind 10 defaults u16, each: column u16, text |
+//! | enum | version u8, name space u32, name, labels u16 in their order, each: oid u32, number i64, text |
 //! | name space | version u8, name |
 //! | comment | version u8, object u32, column u16, text |
 //! | role | version u8, name, attributes u16 (bits: superuser, inherits, creates roles, creates databases, logs in, replicates, bypasses row security), connections i32, valid until (0, or 1 and i64), verifier (0, or 1 and string), memberships u16, each: role u32, grantor u32, admin u8; settings u16, each: name, value |
 //! | rights | version u8, object u32, owner u32, grants (0, or 1 and u16 of them, each: grantee u32, grantor u32, privileges u16, grantable u16) |
 //!
 //! An index of NULLS NOT DISTINCT is of kind 9, and else as of kind 2; a view with defaults is of kind 10, which has them behind the check option;
-//! a table with columns that name a collation is of kind 11, an index with keys that name a collation or a class of kind 12. A program that does not know them says so. Kinds 7 and 8 came with version 3: a program from before them says that it does not know the kind, and a database without roles has none.
+//! a table with columns that name a collation is of kind 11, an index with keys that name a collation or a class of kind 12. Enums are of kind 13. A program that does not know them says so. Kinds 7 and 8 came with version 3: a program from before them says that it does not know the kind, and a database without roles has none.
 //! A list of columns is u16 and so many u16. Version 2 of tables ends before the columns in the record, of indexes before deferrable. Version 1 of tables and indexes ends before what follows the semicolon, and its columns have no role;
 //! versions 1 and 2 of views end there too;
 //! a sequence's `last` and `called` are the limit up to which values may be given out.
 use super::{
-    Action, CheckOption, CollationId, ColumnDef, ColumnRole, Constraint, ConstraintKind, ForeignKey, Gate, Grant,
-    IndexDef, IndexId, IndexKind, KeyNames, Membership, NamespaceId, OperatorClassId, Rights, RoleDef, RoleId,
-    SequenceDef, SequenceValue, Table, TableDef, TableId, Verifier, ViewDef,
+    Action, CheckOption, CollationId, ColumnDef, ColumnRole, Constraint, ConstraintKind, EnumDef, EnumLabel,
+    ForeignKey, Gate, Grant, IndexDef, IndexId, IndexKind, KeyNames, Membership, NamespaceId, OperatorClassId, Rights,
+    RoleDef, RoleId, SequenceDef, SequenceValue, Table, TableDef, TableId, Verifier, ViewDef,
 };
 use crate::ids::StorageId;
 use crate::mem::Pages;
-use crate::schema::{KeyColumn, Layout, Missing, OidKind, Row, SystemKind, TimeKind, Type, Value, VectorKind};
+use crate::schema::{EnumId, KeyColumn, Layout, Missing, OidKind, Row, SystemKind, TimeKind, Type, Value, VectorKind};
 use crate::table::Store;
 use std::sync::Arc;
 
@@ -53,6 +54,7 @@ const NAMING_INDEX: i64 = 12;
 /// The same of a view, and of one with defaults.
 const VIEW: i64 = 4;
 const VIEW_WITH_DEFAULTS: i64 = 10;
+const ENUM: i64 = 13;
 /// Tables without an extension, indexes without deferred keys.
 const SECOND_VERSION: u8 = 2;
 /// Views have a check option from here on.
@@ -87,6 +89,7 @@ pub(crate) enum Object {
     Index { table: TableId, def: IndexDef },
     Sequence { def: SequenceDef, value: SequenceValue },
     View(ViewDef),
+    Enum(EnumDef),
     Namespace(String),
     Comment { object: u32, column: u16, text: String },
     Role(RoleDef),
@@ -191,6 +194,10 @@ impl Object {
                 put_view(&mut out, def);
                 if def.defaults.is_empty() { VIEW } else { VIEW_WITH_DEFAULTS }
             }
+            Object::Enum(def) => {
+                put_enum(&mut out, def);
+                ENUM
+            }
             Object::Namespace(name) => {
                 put_string(&mut out, name);
                 5
@@ -283,6 +290,7 @@ impl Object {
             5 => Ok(Object::Namespace(reader.string()?)),
             6 => Ok(Object::Comment { object: reader.u32()?, column: reader.u16()?, text: reader.string()? }),
             7 => Ok(Object::Role(reader.role()?)),
+            ENUM => Ok(Object::Enum(reader.enum_def()?)),
             8 => Ok(Object::Rights { object: reader.u32()?, rights: reader.rights()? }),
             _ => Err(BadObject("an unknown kind of object")),
         }
@@ -451,6 +459,17 @@ fn put_view(out: &mut Vec<u8>, def: &ViewDef) {
     }
 }
 
+fn put_enum(out: &mut Vec<u8>, def: &EnumDef) {
+    out.extend_from_slice(&def.namespace.0.to_le_bytes());
+    put_string(out, &def.name);
+    out.extend_from_slice(&(def.labels.len() as u16).to_le_bytes());
+    for EnumLabel { oid, number, text } in &def.labels {
+        out.extend_from_slice(&oid.to_le_bytes());
+        out.extend_from_slice(&number.to_le_bytes());
+        put_string(out, text);
+    }
+}
+
 fn put_role(out: &mut Vec<u8>, def: &RoleDef) {
     put_string(out, &def.name);
     let attributes = [
@@ -536,6 +555,7 @@ fn type_bytes(ty: Type) -> [u8; 12] {
         Type::Vector(VectorKind::Int2) => (25, 0, 0),
         Type::Vector(VectorKind::Oid) => (26, 0, 0),
         Type::System(kind) => (27, kind as u32, 0),
+        Type::Enum(EnumId(oid)) => (29, oid, 0),
         Type::Rounded(kind, digits) => (28, kind as u32, digits.into()),
         Type::Array(_) => unreachable!("invariant: the elements of an array are scalar"),
     };
@@ -698,6 +718,14 @@ impl<'a> Reader<'a> {
         Ok(Object::View(ViewDef { namespace, name, columns, query, reads, check, defaults }))
     }
 
+    fn enum_def(&mut self) -> Result<EnumDef, BadObject> {
+        let (namespace, name) = (NamespaceId(self.u32()?), self.string()?);
+        let label =
+            |reader: &mut Self| Ok(EnumLabel { oid: reader.u32()?, number: reader.i64()?, text: reader.string()? });
+        let labels = (0..self.u16()?).map(|_| label(self)).collect::<Result<_, _>>()?;
+        Ok(EnumDef { namespace, name, labels })
+    }
+
     fn role(&mut self) -> Result<RoleDef, BadObject> {
         let name = self.string()?;
         let bits = self.u16()?;
@@ -768,6 +796,7 @@ impl<'a> Reader<'a> {
             25 => Type::Vector(VectorKind::Int2),
             26 => Type::Vector(VectorKind::Oid),
             27 => Type::System(*SystemKind::ALL.get(a as usize).ok_or(BadObject("an unknown system type"))?),
+            29 => Type::Enum(EnumId(a)),
             28 if b <= 6 => {
                 Type::Rounded(*TimeKind::ALL.get(a as usize).ok_or(BadObject("an unknown type of times"))?, b as u8)
             }
@@ -842,6 +871,8 @@ mod tests {
             Type::Vector(VectorKind::Oid),
             Type::array_of(Type::Name),
             Type::CharByte,
+            Type::Enum(EnumId(16400)),
+            Type::array_of(Type::Enum(EnumId(16400))),
         ];
         let roles = [ColumnRole::Plain, ColumnRole::Generated, ColumnRole::IdentityAlways, ColumnRole::Dropped];
         let columns = types.iter().enumerate().map(|(i, &ty)| ColumnDef {
@@ -935,6 +966,13 @@ mod tests {
         bytes.pop();
         let Ok(Object::View(view)) = Object::decode(kind, &bytes) else { panic!("a view of before") };
         assert_eq!((view.query.as_str(), view.check), ("SELECT 1", None));
+        let label = |oid, number, text: &str| EnumLabel { oid, number, text: text.into() };
+        round_trip(Object::Enum(EnumDef {
+            namespace: NamespaceId(16390),
+            name: "Laune".into(),
+            labels: vec![label(16401, i64::MIN, "trüb"), label(16402, 1 << 48, ""), label(16403, i64::MAX, "froh")],
+        }));
+        round_trip(Object::Enum(EnumDef::default()));
         round_trip(Object::Namespace("app".into()));
         round_trip(Object::Comment { object: 16384, column: 2, text: "what it is".into() });
         round_trip(Object::Role(RoleDef {

@@ -1,11 +1,12 @@
-//! Which tables, views and sequences are there, and what does a name mean? One immutable version of the catalog.
+//! Which tables, views, sequences and enums are there, and what does a name mean? One immutable version of the catalog.
 //!
 //! Tables, indexes, views and sequences of one name space share their names. A schema is cheap to copy: what a change does not touch is shared.
 
 use super::{
-    Constraint, ConstraintKind, ForeignKey, Index, Namespace, NamespaceId, Rights, Role, RoleId, Sequence, Table,
-    TableId, View,
+    ColumnRole, Constraint, ConstraintKind, EnumType, ForeignKey, Index, Namespace, NamespaceId, Rights, Role, RoleId,
+    Sequence, Table, TableId, View,
 };
+use crate::schema::{EnumId, Type};
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -43,6 +44,8 @@ pub struct Schema {
     by_id: Arc<BTreeMap<TableId, Arc<Table>>>,
     views: Named<View>,
     sequences: Named<Sequence>,
+    enums: Named<EnumType>,
+    enums_by_id: Arc<BTreeMap<EnumId, Arc<EnumType>>>,
     namespaces: Arc<BTreeMap<NamespaceId, Arc<Namespace>>>,
     /// By object and column number (0: the object itself).
     comments: Arc<BTreeMap<(u32, u16), Comment>>,
@@ -69,6 +72,8 @@ impl Default for Schema {
             by_id: Arc::default(),
             views: Arc::default(),
             sequences: Arc::default(),
+            enums: Arc::default(),
+            enums_by_id: Arc::default(),
             namespaces: Arc::new(fixed.into()),
             comments: Arc::default(),
             roles: Arc::default(),
@@ -157,6 +162,33 @@ impl Schema {
 
     pub fn sequences(&self) -> impl Iterator<Item = &Arc<Sequence>> {
         self.sequences.values().flat_map(BTreeMap::values)
+    }
+
+    /// The enum that a bare name means.
+    pub fn enum_type(&self, name: &str) -> Option<&Arc<EnumType>> {
+        self.find(&self.enums, name)
+    }
+
+    pub fn enum_in(&self, namespace: NamespaceId, name: &str) -> Option<&Arc<EnumType>> {
+        self.enums.get(&namespace)?.get(name)
+    }
+
+    pub fn enum_by_id(&self, id: EnumId) -> Option<&Arc<EnumType>> {
+        self.enums_by_id.get(&id)
+    }
+
+    /// In the order in which they were created.
+    pub fn enums(&self) -> impl Iterator<Item = &Arc<EnumType>> {
+        self.enums_by_id.values()
+    }
+
+    /// Columns of this type or of arrays of it, by their places. Those that were dropped count no more.
+    pub fn columns_of_enum(&self, id: EnumId) -> impl Iterator<Item = (&Arc<Table>, usize)> {
+        let is_of = move |ty: Type| matches!(ty, Type::Enum(own) | Type::Array(&Type::Enum(own)) if own == id);
+        self.tables().flat_map(move |table| {
+            let columns = table.def.columns.iter().enumerate();
+            columns.filter(move |(_, c)| is_of(c.ty) && c.role != ColumnRole::Dropped).map(move |(at, _)| (table, at))
+        })
     }
 
     pub fn namespace(&self, name: &str) -> Option<&Arc<Namespace>> {
@@ -317,6 +349,24 @@ impl Schema {
         self.derived = Derived::default();
         let names = Arc::make_mut(&mut self.sequences);
         names.values_mut().for_each(|names| names.retain(|_, sequence| sequence.id != id));
+    }
+
+    pub(crate) fn put_enum(&mut self, made: Arc<EnumType>) {
+        self.remove_enum(made.id);
+        let names = Arc::make_mut(&mut self.enums).entry(made.def.namespace).or_default();
+        names.insert(made.def.name.clone(), made.clone());
+        Arc::make_mut(&mut self.enums_by_id).insert(made.id, made);
+    }
+
+    pub(crate) fn remove_enum(&mut self, id: EnumId) {
+        self.derived = Derived::default();
+        if !self.enums_by_id.contains_key(&id) {
+            return;
+        }
+        let Some(old) = Arc::make_mut(&mut self.enums_by_id).remove(&id) else { return };
+        if let Some(names) = Arc::make_mut(&mut self.enums).get_mut(&old.def.namespace) {
+            names.remove(&old.def.name);
+        }
     }
 
     pub(crate) fn put_namespace(&mut self, namespace: Namespace) {

@@ -2,13 +2,13 @@
 
 use super::{Meter, Phase, PhaseStats, ReplayError};
 use crate::catalog::{
-    BadObject, Counters, Gate, Index, IndexId, Namespace, NamespaceId, Object, Role, RoleId, Schema, Sequence,
-    SequenceState, Table, TableDef, TableId, View,
+    BadObject, Counters, EnumType, Gate, Index, IndexId, Namespace, NamespaceId, Object, Role, RoleId, Schema,
+    Sequence, SequenceState, Table, TableDef, TableId, View,
 };
 use crate::crew::Crew;
 use crate::ids::{Cts, PageNo, StorageId};
 use crate::mem::{PAGE_WORDS, Pages};
-use crate::schema::{Layout, Row};
+use crate::schema::{EnumId, Layout, Row};
 use crate::table::{Container, PRIMARY, Store, Survey};
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -182,6 +182,9 @@ fn put_others(schema: &mut Schema, objects: &[(u32, Object)]) {
                 schema.put_sequence(Arc::new(Sequence { id: *id, def: def.clone(), state }));
             }
             Object::View(def) => schema.put_view(Arc::new(View { id: *id, def: def.clone() })),
+            Object::Enum(def) => {
+                schema.put_enum(Arc::new(EnumType { id: EnumId(*id), def: def.clone() }));
+            }
             Object::Namespace(name) => schema.put_namespace(Namespace { id: NamespaceId(*id), name: name.clone() }),
             Object::Comment { object, column, text } => schema.put_comment(*object, *column, *id, text),
             Object::Role(def) => schema.put_role(Arc::new(Role { id: RoleId(*id), def: def.clone() })),

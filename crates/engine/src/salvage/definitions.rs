@@ -68,6 +68,7 @@ impl<'a> Definitions<'a> {
             match object {
                 Object::Sequence { def, .. } if is_temporary(&def.namespace) => left_out.insert(*id),
                 Object::View(def) if is_temporary(&def.namespace) => left_out.insert(*id),
+                Object::Enum(def) if is_temporary(&def.namespace) => left_out.insert(*id),
                 _ => false,
             };
         }
@@ -84,6 +85,9 @@ impl<'a> Definitions<'a> {
             self.restore(writer, id, &Object::Namespace(name.clone()), losses)?;
         }
         self.name_name_spaces(writer, losses)?;
+        for (id, object) in self.all(|object| matches!(object, Object::Enum(_)).then_some(object)) {
+            self.restore(writer, id, object, losses)?;
+        }
         for (id, object) in self.all(|object| matches!(object, Object::Sequence { .. }).then_some(object)) {
             self.restore(writer, id, object, losses)?;
         }
@@ -135,7 +139,8 @@ impl<'a> Definitions<'a> {
             losses.push(Loss::of(Some(table.label.clone()), reason));
             return Ok(());
         }
-        let def = self.without_lost_sequences(table, losses);
+        let mut def = self.without_lost_sequences(table, losses);
+        self.replace_lost_types(table, &mut def, losses);
         let indexes: Vec<_> = table.index_ids.iter().copied().zip(table.indexes.iter().cloned()).collect();
         match writer.transaction(|session| session.restore_table(table.id, def.clone(), indexes.clone())) {
             Ok(()) => self.made.extend(ids),
@@ -152,6 +157,7 @@ impl<'a> Definitions<'a> {
         let of_objects = self.objects.iter().filter_map(|(_, object)| match object {
             Object::Sequence { def, .. } => Some(def.namespace),
             Object::View(def) => Some(def.namespace),
+            Object::Enum(def) => Some(def.namespace),
             _ => None,
         });
         let used: BTreeSet<_> = self.tables.iter().map(|table| table.def.namespace).chain(of_objects).collect();
@@ -205,6 +211,22 @@ impl<'a> Definitions<'a> {
             }
         }
         def
+    }
+
+    /// Columns of enums that are lost are of the numbers that stood for the labels: they are stored alike.
+    fn replace_lost_types(&self, table: &Defined, def: &mut TableDef, losses: &mut Vec<Loss>) {
+        for column in &mut def.columns {
+            let (of, numbers) = match column.ty {
+                Type::Enum(of) => (of, Type::Int8),
+                Type::Array(&Type::Enum(of)) => (of, Type::array_of(Type::Int8)),
+                _ => continue,
+            };
+            if !self.made.contains(&of.0) {
+                let reason = format!("the labels of column {}: its type is lost", column.name);
+                losses.push(Loss::of(Some(table.label.clone()), reason));
+                (column.ty, column.default) = (numbers, None);
+            }
+        }
     }
 
     fn has_sequence(&self, namespace: Option<&str>, name: &str) -> bool {
@@ -345,6 +367,7 @@ impl<'a> Definitions<'a> {
             Object::Index { def, .. } => format!("index {}", def.name),
             Object::Sequence { def, .. } => format!("sequence {}", label(self.objects, def.namespace, &def.name)),
             Object::View(def) => format!("view {}", label(self.objects, def.namespace, &def.name)),
+            Object::Enum(def) => format!("type {}", label(self.objects, def.namespace, &def.name)),
             Object::Namespace(name) => format!("schema {name}"),
             Object::Comment { object, .. } => format!("a comment on object {object}"),
             Object::Role(def) => format!("role {}", def.name),

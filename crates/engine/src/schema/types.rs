@@ -54,9 +54,15 @@ pub enum Type {
     Vector(VectorKind),
     /// Of system relations' columns only: text with which nothing is computed.
     System(SystemKind),
+    /// A type that users made of labels: each value is its label's number, in the order in which they were declared.
+    Enum(EnumId),
     /// `timestamp(3)` and its like: a second has so many digits, 0..=6. Stored, ordered and computed with as the plain type.
     Rounded(TimeKind, u8),
 }
+
+/// The identity of an enum: its oid. What its labels are is in the catalog.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct EnumId(pub u32);
 
 /// Types whose seconds may be limited in their digits. By each kind's order here definitions name it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
@@ -161,7 +167,7 @@ impl SystemKind {
     ];
 }
 
-/// A value in the form the engine stores: `Int` for every integer, date and time type, `Bytes` for every
+/// A value in the form the engine stores: `Int` for every integer, date and time type and for enums, `Bytes` for every
 /// variable-length type, `Decimal` unscaled at its column's scale.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Value<'a> {
@@ -187,7 +193,8 @@ impl Type {
             Type::Bool => 1,
             Type::Int2 => 2,
             Type::Int4 | Type::Float4 | Type::Date => 4,
-            Type::Int8 | Type::Float8 | Type::Time | Type::Timestamp | Type::Timestamptz | Type::Oid(_) => 8,
+            Type::Int8 | Type::Float8 | Type::Time | Type::Timestamp | Type::Timestamptz => 8,
+            Type::Oid(_) | Type::Enum(_) => 8,
             Type::Decimal { precision, .. } => match precision {
                 0..=9 => 4,
                 10..=18 => 8,

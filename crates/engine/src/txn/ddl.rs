@@ -232,6 +232,18 @@ impl Session {
         Ok(())
     }
 
+    /// Types share their names with tables and views, each of which is a type.
+    pub(super) fn check_type_name_in(&self, namespace: NamespaceId, name: &str) -> Result<(), Stop> {
+        let schema = self.schema();
+        let is_taken = schema.enum_in(namespace, name).is_some()
+            || schema.table_in(namespace, name).is_some()
+            || schema.view_in(namespace, name).is_some();
+        if is_taken {
+            return Err(Error::DuplicateRelation(name.into()).into());
+        }
+        Ok(())
+    }
+
     pub(super) fn own_table(&self, name: &str) -> Result<Arc<Table>, Stop> {
         Ok(self.schema().table(name).cloned().ok_or_else(|| Error::UndefinedTable(name.into()))?)
     }

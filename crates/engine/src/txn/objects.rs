@@ -1,4 +1,4 @@
-//! Changing what is not rows: definitions of tables, sequences, views, name spaces, comments, roles and rights.
+//! Changing what is not rows: definitions of tables, sequences, views, enums, name spaces, comments, roles and rights.
 //!
 //! 1. Every change is one of the system table's rows, in the session's transaction, under the DDL lock (see `ddl`); so it commits, rolls back and
 //!    recovers like a row.
@@ -12,10 +12,11 @@ use super::session::Session;
 use super::values::fetch_extension;
 use super::{Error, Stop};
 use crate::catalog::{
-    Attached, ColumnDef, Counters, Index, IndexDef, IndexId, Namespace, NamespaceId, Object, Rights, Role, RoleDef,
-    RoleId, Sequence, SequenceDef, SequenceState, SequenceValue, Table, TableDef, TableId, TableObject, View, ViewDef,
+    Attached, ColumnDef, Counters, EnumDef, EnumType, Index, IndexDef, IndexId, Namespace, NamespaceId, Object, Rights,
+    Role, RoleDef, RoleId, Sequence, SequenceDef, SequenceState, SequenceValue, Table, TableDef, TableId, TableObject,
+    View, ViewDef,
 };
-use crate::schema::Row;
+use crate::schema::{EnumId, Row};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -255,6 +256,54 @@ impl Session {
             schema.remove_view(id);
             schema.forget(&attached);
         })
+    }
+
+    // ---- enums
+
+    pub fn create_enum(&mut self, mut def: EnumDef) -> Result<EnumId, Stop> {
+        let mut counters = self.begin_ddl()?;
+        self.check_type_name_in(def.namespace, &def.name)?;
+        let id = self.core.next_id(&mut counters)?;
+        self.complete_labels(&mut counters, &mut def)?;
+        self.put_object(id, &Object::Enum(def.clone()))?;
+        self.change_schema(counters, |schema| schema.put_enum(Arc::new(EnumType { id: EnumId(id), def })))?;
+        self.own_new(id)?;
+        Ok(EnumId(id))
+    }
+
+    /// Another name, more labels or other texts of them. Numbers of labels stay: rows have them.
+    pub fn redefine_enum(&mut self, id: EnumId, mut def: EnumDef) -> Result<(), Stop> {
+        let mut counters = self.begin_ddl()?;
+        let old = self.own_enum(id)?;
+        if (old.def.namespace, &old.def.name) != (def.namespace, &def.name) {
+            self.check_type_name_in(def.namespace, &def.name)?;
+        }
+        self.complete_labels(&mut counters, &mut def)?;
+        self.change_object(id.0, &Object::Enum(def.clone()))?;
+        self.change_schema(counters, |schema| schema.put_enum(Arc::new(EnumType { id, def })))
+    }
+
+    /// No column is of it any more.
+    pub fn drop_enum(&mut self, id: EnumId) -> Result<(), Stop> {
+        let counters = self.begin_ddl()?;
+        self.own_enum(id)?;
+        self.remove_object(id.0)?;
+        let attached = self.remove_attached(&[id.0])?;
+        self.change_schema(counters, |schema| {
+            schema.remove_enum(id);
+            schema.forget(&attached);
+        })
+    }
+
+    fn own_enum(&self, id: EnumId) -> Result<Arc<EnumType>, Stop> {
+        Ok(self.schema().enum_by_id(id).cloned().ok_or_else(|| Error::UndefinedTable(id.0.to_string()))?)
+    }
+
+    fn complete_labels(&self, counters: &mut Counters, def: &mut EnumDef) -> Result<(), Stop> {
+        for label in def.labels.iter_mut().filter(|label| label.oid == 0) {
+            label.oid = self.core.next_id(counters)?;
+        }
+        Ok(())
     }
 
     // ---- name spaces

@@ -4,9 +4,10 @@
 use super::session::Session;
 use super::{Error, Stop};
 use crate::catalog::{
-    Counters, IndexDef, IndexId, Namespace, NamespaceId, Object, Role, RoleId, Sequence, SequenceState, TableDef,
-    TableId, View,
+    Counters, EnumType, IndexDef, IndexId, Namespace, NamespaceId, Object, Role, RoleId, Sequence, SequenceState,
+    TableDef, TableId, View,
 };
+use crate::schema::EnumId;
 use std::sync::Arc;
 
 impl Session {
@@ -41,6 +42,9 @@ impl Session {
                 self.change_schema(counters, |schema| schema.put_sequence(Arc::new(Sequence { id, def, state })))
             }
             Object::View(def) => self.change_schema(counters, |schema| schema.put_view(Arc::new(View { id, def }))),
+            Object::Enum(def) => {
+                self.change_schema(counters, |schema| schema.put_enum(Arc::new(EnumType { id: EnumId(id), def })))
+            }
             Object::Comment { object, column, text } => {
                 self.change_schema(counters, |schema| schema.put_comment(object, column, id, &text))
             }
@@ -69,6 +73,7 @@ impl Session {
         match object {
             Object::Sequence { def, .. } => self.check_name_in(def.namespace, &def.name),
             Object::View(def) => self.check_name_in(def.namespace, &def.name),
+            Object::Enum(def) => self.check_type_name_in(def.namespace, &def.name),
             Object::Namespace(name) => is_taken(self.schema().namespace(name).is_some(), name),
             Object::Role(def) => is_taken(self.schema().role_named(&def.name).is_some(), &def.name),
             _ => Ok(()),
