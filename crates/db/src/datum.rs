@@ -98,6 +98,10 @@ pub(crate) fn check_bytes(types: &[Type], parameters: &[Datum], converted: &mut 
     let mut numerics = false;
     for (&ty, datum) in types.iter().zip(parameters) {
         let Datum::Bytes(bytes) = datum else {
+            // Only labels are values of an enum: what they are stored as is nobody's.
+            if matches!(ty, Type::Enum(_)) && *datum != Datum::Null {
+                return Err(SqlError::new("42804", format!("a parameter of an enum cannot be {datum:?}")));
+            }
             continue;
         };
         match ty {

@@ -379,6 +379,11 @@ impl Session {
         &self.env.clock
     }
 
+    /// The type of this number, one of users' included.
+    pub fn type_of_oid(&self, oid: u32) -> Option<Type> {
+        value::pgtype::from_oid_in(oid, -1, &self.schema_to_plan_by())
+    }
+
     /// Who serves the session hears from here what others ask of it (pg_cancel_backend, pg_terminate_backend). After `identify`.
     pub fn serve(&self, asker: impl Fn(Ask) + Send + Sync + 'static) {
         if let Some(member) = &self.member {
@@ -2491,6 +2496,7 @@ pub(crate) fn has_form(ty: Type, datum: &Datum) -> bool {
         (Type::Interval | Type::Json | Type::Jsonb | Type::Array(_) | Type::Vector(_), Datum::Bytes(_)) => true,
         (Type::System(_), Datum::Bytes(_)) => true,
         (Type::Oid(_), Datum::Int(v)) => u32::try_from(*v).is_ok(),
+        (Type::Enum(_), Datum::Int(_)) => true,
         (Type::Name, Datum::Bytes(v)) => v.len() <= 63,
         (Type::CharByte, Datum::Bytes(v)) => v.len() <= 1,
         // As many bytes as characters are allowed cannot be too many characters.

@@ -485,7 +485,7 @@ impl Conversation {
     }
 
     fn parse(&mut self, name: &[u8], sql: &[u8], types: &frame::Oids<'_>, output: &mut Output) -> Result<(), SqlError> {
-        let types = types.iter().map(declared_type).collect::<Result<Vec<_>, _>>()?;
+        let types = types.iter().map(|oid| self.declared_type(oid)).collect::<Result<Vec<_>, _>>()?;
         let sql = utf8(sql)?;
         let statement = self.prepare(sql, &types, output).map_err(|error| self.of_several(sql, error))?;
         if name.is_empty() {
@@ -495,6 +495,17 @@ impl Conversation {
         }
         output.parse_complete();
         Ok(())
+    }
+
+    /// A type that a client declares; 0 and `unknown` leave it to the statement.
+    fn declared_type(&self, oid: u32) -> Result<Option<Type>, SqlError> {
+        const UNKNOWN: u32 = 705;
+        if matches!(oid, 0 | UNKNOWN) {
+            return Ok(None);
+        }
+        let found = pgtype::from_oid(oid, -1).or_else(|| self.session.type_of_oid(oid));
+        let unknown = || SqlError::new("0A000", format!("parameters of the type with OID {oid} are not supported"));
+        found.map(Some).ok_or_else(unknown)
     }
 
     /// What is wrong with a text that is no statement, if it is several.
@@ -533,7 +544,7 @@ impl Conversation {
                     Some(integer) => Datum::Int(integer),
                     None => value::from_text_by(ty, text, self.session.clock_for(ty))?,
                 },
-                (Some(bytes), Format::Binary) => value::from_binary(ty, bytes)?,
+                (Some(bytes), Format::Binary) => value::from_binary_by(ty, bytes, self.session.clock_for(ty))?,
             };
             parameters.push(datum);
         }
@@ -1045,17 +1056,6 @@ fn check_counts(bind: &Bind<'_>, parameters: usize, columns: usize) -> Result<()
         return Ok(());
     };
     Err(SqlError::new("08P01", message))
-}
-
-/// A type that a client declares; 0 and `unknown` leave it to the statement.
-fn declared_type(oid: u32) -> Result<Option<Type>, SqlError> {
-    const UNKNOWN: u32 = 705;
-    match oid {
-        0 | UNKNOWN => Ok(None),
-        oid => pgtype::from_oid(oid, -1)
-            .map(Some)
-            .ok_or_else(|| SqlError::new("0A000", format!("parameters of the type with OID {oid} are not supported"))),
-    }
 }
 
 fn cannot_run(name: &[u8]) -> SqlError {

@@ -185,7 +185,7 @@ impl Output {
             let ty = rows.column_type(column);
             match formats.get(column) {
                 Format::Text => value::to_text_by(ty, &value, rows.clock(), &mut self.bytes),
-                Format::Binary => value::to_binary(ty, &value, &mut self.bytes),
+                Format::Binary => value::to_binary_by(ty, &value, rows.clock(), &mut self.bytes),
             }
             if self.bytes.len() - body > i32::MAX as usize {
                 self.bytes.truncate(body - 1);

@@ -7,7 +7,7 @@ use super::more::{interval_args, is_operator_function, operator_function, row_it
 use super::names::{RelationName, namespace_named};
 use super::record::must_compare;
 use super::scope::{Found, Scope, fold, relation_name};
-use super::types::type_of;
+use super::types::{kept_enum, type_of};
 use super::{Bind, Binder, PLACEHOLDERS, Refusal};
 use crate::catalog::Known;
 use crate::compiled::aggregate::{Aggregate, AggregateFunction};
@@ -70,6 +70,7 @@ fn finds_objects(ty: Type) -> bool {
     match ty {
         Type::Array(element) => finds_objects(*element),
         Type::Oid(kind) => matches!(kind, OidKind::Class | OidKind::Namespace | OidKind::Role),
+        Type::Enum(_) => true,
         _ => false,
     }
 }
@@ -152,7 +153,10 @@ impl Binder<'_> {
                 self.like(expr, pattern, escape_char, true, *negated, scope)
             }
             A::Cast { kind: CastKind::Cast | CastKind::DoubleColon, expr, data_type, array: false, format: None } => {
-                let to = type_of(data_type)?;
+                let to = type_of(data_type, self.schema)?;
+                if let Some(number) = kept_label(expr, data_type, to) {
+                    return Ok(Bound::new(Expr::Const(Datum::Int(number)), to));
+                }
                 if let Some(number) = bits_of(expr, to)? {
                     return Ok(Bound::new(Expr::Const(Datum::Int(number)), to));
                 }
@@ -165,7 +169,7 @@ impl Binder<'_> {
                 Ok(Bound::new(self.explicit_cast(inner, to)?, to))
             }
             A::TypedString(ast::TypedString { data_type, value, uses_odbc_syntax: false }) => {
-                let to = type_of(data_type)?;
+                let to = type_of(data_type, self.schema)?;
                 let inner = Bound { span: value.span, ..self.literal(&value.value)? };
                 Ok(Bound::new(self.explicit_cast(inner, to)?, to))
             }
@@ -1317,6 +1321,17 @@ fn with_whole_rows(function: &ast::Function, scope: &Scope) -> Result<Option<ast
         *arg = FunctionArg::Unnamed(FunctionArgExpr::Expr(ast::Expr::Identifier(name)));
     }
     Ok(Some(ast::Function { args: FunctionArguments::List(list), ..function.clone() }))
+}
+
+/// The number of an enum's label, as definitions keep them: `281474976710656::pg_catalog."enum 16390 mood"`.
+pub(crate) fn kept_label(expr: &ast::Expr, data_type: &ast::DataType, to: Type) -> Option<i64> {
+    let (Type::Enum(_), ast::Expr::Value(value), ast::DataType::Custom(name, _)) = (to, expr, data_type) else {
+        return None;
+    };
+    let ast::Value::Number(digits, false) = &value.value else { return None };
+    let last = name.0.last().and_then(|part| part.as_ident())?;
+    kept_enum(&last.value)?;
+    digits.parse().ok()
 }
 
 /// `x'1F'` and `b'101'` as a whole number of this type.

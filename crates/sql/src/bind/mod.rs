@@ -125,6 +125,7 @@ pub struct Binder<'a> {
 
 impl<'a> Binder<'a> {
     pub fn new(sql: &'a str, schema: &'a Arc<Schema>, declared: &[Option<Type>]) -> Binder<'a> {
+        crate::value::pgtype::name_by(schema);
         Binder {
             sql,
             schema,

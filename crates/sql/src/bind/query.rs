@@ -16,6 +16,7 @@ use crate::rows::Column;
 use crate::value::aggregate::Gathered;
 use crate::value::cast::CastContext;
 use crate::value::pgtype;
+use freshet_engine::catalog::Schema;
 use freshet_engine::schema::Type;
 use freshet_engine::txn::Strength;
 use sqlparser::ast::{
@@ -766,7 +767,18 @@ fn named(ast: &ast::Expr) -> Option<String> {
 /// An expression's name, and whether a cast around it keeps that: it does not keep a type's or CASE's.
 fn figured(ast: &ast::Expr) -> Option<(String, bool)> {
     use ast::Expr as A;
-    let of_type = |data_type| Some((short_name(super::types::type_of(data_type).ok()?).to_owned(), false));
+    let of_type = |data_type: &ast::DataType| {
+        let name = match (super::types::type_of(data_type, &Schema::default()), data_type) {
+            (Ok(ty), _) => short_name(ty).to_owned(),
+            (Err(_), ast::DataType::Custom(name, _)) => super::types::column_name_of(name)?,
+            (Err(_), ast::DataType::Array(ast::ArrayElemTypeDef::SquareBracket(element, _))) => {
+                let ast::DataType::Custom(name, _) = element.as_ref() else { return None };
+                super::types::column_name_of(name)?
+            }
+            _ => return None,
+        };
+        Some((name, false))
+    };
     let name = match ast {
         A::Identifier(ident) => fold(ident),
         A::CompoundIdentifier(parts) => fold(parts.last()?),

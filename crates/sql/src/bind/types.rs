@@ -1,16 +1,39 @@
 //! Which type does a type's name mean, and which collation a collation's?
 
+use super::names::namespace_named;
 use super::scope::fold;
 use crate::catalog::names;
 use crate::error::SqlError;
 use crate::value::cast;
 use crate::value::pgtype::{self, LENGTH_MAX, SECOND_DIGITS_MAX, UNLIMITED, name as type_name};
-use freshet_engine::catalog::CollationId;
-use freshet_engine::schema::{OidKind, Type};
+use freshet_engine::catalog::{CollationId, EnumType, Schema};
+use freshet_engine::schema::{EnumId, OidKind, Type};
 use sqlparser::ast::{ArrayElemTypeDef, CharacterLength, DataType, ExactNumberInfo, ObjectName, TimezoneInfo};
+use std::sync::Arc;
 
-/// The type a syntax tree names.
-pub fn type_of(data_type: &DataType) -> Result<Type, SqlError> {
+/// With this, its number and its name definitions call an enum of `pg_catalog`, as which nobody can make one: what they mean stays when the type
+/// gets another name.
+const KEPT_ENUM: &str = "enum ";
+
+/// What definitions call the enum; [`kept_enum`] reads it.
+pub fn kept_name(made: &EnumType) -> String {
+    format!("{KEPT_ENUM}{} {}", made.id.0, made.def.name)
+}
+
+/// The number and the name that such a name has.
+pub fn kept_enum(name: &str) -> Option<(EnumId, &str)> {
+    let (number, name) = name.strip_prefix(KEPT_ENUM)?.split_once(' ')?;
+    Some((EnumId(number.parse().ok()?), name))
+}
+
+/// What a column is called that is of a type of users'.
+pub fn column_name_of(name: &ObjectName) -> Option<String> {
+    let last = fold(name.0.last()?.as_ident()?);
+    Some(kept_enum(&last).map_or_else(|| last.clone(), |(_, name)| name.to_owned()))
+}
+
+/// The type a syntax tree names, in the schema's path where it is one of users'.
+pub fn type_of(data_type: &DataType, schema: &Schema) -> Result<Type, SqlError> {
     Ok(match data_type {
         DataType::Bool | DataType::Boolean => Type::Bool,
         DataType::SmallInt(None) | DataType::Int2(None) => Type::Int2,
@@ -43,9 +66,9 @@ pub fn type_of(data_type: &DataType) -> Result<Type, SqlError> {
         DataType::JSONB => Type::Jsonb,
         DataType::Regclass => Type::Oid(OidKind::Class),
         DataType::Array(ArrayElemTypeDef::SquareBracket(element, _) | ArrayElemTypeDef::AngleBracket(element)) => {
-            Type::array_of(type_of(element)?)
+            Type::array_of(type_of(element, schema)?)
         }
-        DataType::Custom(name, modifiers) => named(name, modifiers)?,
+        DataType::Custom(name, modifiers) => named(name, modifiers, schema)?,
         other => return Err(SqlError::unsupported(format!("type {other}"))),
     })
 }
@@ -126,13 +149,22 @@ fn checked_length(name: &str, length: u64) -> Result<u32, SqlError> {
 }
 
 /// Names that the grammar has no word for.
-fn named(name: &ObjectName, modifiers: &[String]) -> Result<Type, SqlError> {
+fn named(name: &ObjectName, modifiers: &[String], schema: &Schema) -> Result<Type, SqlError> {
     let parts: Vec<String> = name.0.iter().filter_map(|part| part.as_ident()).map(fold).collect();
     let text = parts.join(".");
     let missing = || SqlError::new("42704", format!("type \"{text}\" does not exist"));
+    if let Some(ty) = of_users(&parts, schema) {
+        return match modifiers {
+            [] => Ok(ty),
+            _ => Err(SqlError::new("42601", format!("type modifier is not allowed for type \"{text}\""))),
+        };
+    }
     let short = match parts.as_slice() {
         [short] => short.as_str(),
         [namespace, short] if namespace == "pg_catalog" => short.as_str(),
+        [namespace, _] if namespace_named(schema, namespace).is_none() => {
+            return Err(SqlError::new("3F000", format!("schema \"{namespace}\" does not exist")));
+        }
         _ => return Err(missing()),
     };
     let length = || match modifiers {
@@ -171,6 +203,21 @@ fn named(name: &ObjectName, modifiers: &[String]) -> Result<Type, SqlError> {
     } else {
         Err(SqlError::new("42601", format!("type modifier is not allowed for type \"{short}\"")))
     }
+}
+
+/// The enum, or the array of one, that the parts of a name mean.
+fn of_users(parts: &[String], schema: &Schema) -> Option<Type> {
+    let find = |name: &str| match parts {
+        [_] if pgtype::named(name).is_some() => None,
+        [_] => schema.enum_type(name),
+        [namespace, _] if namespace == "pg_catalog" => schema.enum_by_id(kept_enum(name)?.0),
+        [namespace, _] => schema.enum_in(namespace_named(schema, namespace)?, name),
+        _ => None,
+    };
+    let name = parts.last()?;
+    let of = |made: &Arc<EnumType>| Type::Enum(made.id);
+    let array = || find(name.strip_prefix('_')?).map(of).map(Type::array_of);
+    find(name).map(of).or_else(array)
 }
 
 /// The collation that is named, if it is another than the type's own: all order by bytes, and it is kept for show. 42704: there is none of this

@@ -6,7 +6,7 @@
 //! What is not known here (subqueries, windows) is `None`: the caller shows the text as it was given.
 
 use super::Catalog;
-use crate::bind::expr::plain_args;
+use crate::bind::expr::{kept_label, plain_args};
 use crate::bind::more::is_operator_function;
 use crate::bind::scope::{Scope, fold};
 use crate::bind::types::type_of;
@@ -124,6 +124,7 @@ impl Deparser<'_> {
     }
 
     fn whole(&self, ast: &Expr, to: Option<Type>) -> Option<Node> {
+        pgtype::name_by(&self.catalog.schema);
         let (node, ty) = self.node(ast)?;
         Some(match (&node, ty) {
             // What becomes the type without being asked does not show it.
@@ -165,10 +166,17 @@ impl Deparser<'_> {
             }
             Expr::AnyOp { left, compare_op, right, .. } => self.quantified(left, compare_op, right, "ANY"),
             Expr::AllOp { left, compare_op, right } => self.quantified(left, compare_op, right, "ALL"),
-            Expr::Cast { expr, data_type, .. } => self.cast(expr, type_of(data_type).ok()?),
+            Expr::Cast { expr, data_type, .. } => {
+                let to = self.named_type(data_type)?;
+                if let (Some(number), Type::Enum(id)) = (kept_label(expr, data_type, to), to) {
+                    let label = self.catalog.label_of(id, number)?;
+                    return Some((constant(to, &label), Some(to)));
+                }
+                self.cast(expr, to)
+            }
             Expr::TypedString(typed) => {
                 let (node, ty) = literal(&typed.value.value)?;
-                let to = type_of(&typed.data_type).ok()?;
+                let to = self.named_type(&typed.data_type)?;
                 Some((self.coerced((node, ty), to)?, Some(to)))
             }
             Expr::Interval(interval) => {
@@ -222,6 +230,10 @@ impl Deparser<'_> {
             Expr::Floor { expr, .. } => self.call("floor", &[expr]),
             _ => None,
         }
+    }
+
+    fn named_type(&self, data_type: &ast::DataType) -> Option<Type> {
+        type_of(data_type, &self.catalog.schema).ok()
     }
 
     fn column(&self, qualifier: Option<&str>, name: &str) -> Option<Typed> {

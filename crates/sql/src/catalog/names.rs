@@ -8,8 +8,8 @@ use crate::bind::types::type_of;
 use crate::error::SqlError;
 use crate::value::pgtype;
 use crate::value::quoted_ident;
-use freshet_engine::catalog::{CollationId, IndexKind, NamespaceId, OperatorClassId, RoleId, Schema};
-use freshet_engine::schema::OidKind;
+use freshet_engine::catalog::{CollationId, EnumType, IndexKind, NamespaceId, OperatorClassId, RoleId, Schema};
+use freshet_engine::schema::{EnumId, OidKind};
 use sqlparser::ast;
 
 /// Collations, by PostgreSQL's numbers.
@@ -99,6 +99,27 @@ fn quoted_part(text: &str) -> Option<(String, &str)> {
 
 fn undefined(what: &str, name: &str, sqlstate: &'static str) -> SqlError {
     SqlError::new(sqlstate, format!("{what} \"{name}\" does not exist"))
+}
+
+/// An enum's name as it is written: with its schema where it is not found without.
+pub fn enum_name(schema: &Schema, made: &EnumType) -> String {
+    let name = &made.def.name;
+    let hides = |namespace: NamespaceId| match namespace {
+        NamespaceId::CATALOG => builtin::type_named(name).is_some(),
+        other => {
+            schema.enum_in(other, name).is_some()
+                || schema.table_in(other, name).is_some()
+                || schema.view_in(other, name).is_some()
+        }
+    };
+    let found = path(schema).into_iter().find(|&namespace| hides(namespace));
+    match found == Some(made.def.namespace) {
+        true => quoted_ident(name),
+        false => {
+            let namespace = crate::bind::names::namespace_name(schema, made.def.namespace);
+            format!("{}.{}", quoted_ident(&namespace), quoted_ident(name))
+        }
+    }
 }
 
 /// The search path with what it has by itself.
@@ -223,10 +244,21 @@ impl Catalog {
 
     // ---- types
 
+    /// The enum's name, with its schema where it is not found without.
+    pub fn enum_name(&self, made: &EnumType) -> String {
+        enum_name(&self.schema, made)
+    }
+
+    /// The label of this number; one that is newer than this catalog is asked of the engine.
+    pub fn label_of(&self, id: EnumId, number: i64) -> Option<String> {
+        let label = |schema: &Schema| schema.enum_by_id(id)?.def.label_of(number).map(|label| label.text.clone());
+        label(&self.schema).or_else(|| label(&self.session.as_ref()?.engine.schema()))
+    }
+
     fn find_type(&self, text: &str) -> Result<u32, SqlError> {
         if let Ok(ast::Expr::Cast { data_type, expr, .. }) = crate::parse::parse_expression(&format!("NULL::{text}"))
             && matches!(expr.as_ref(), ast::Expr::Value(_))
-            && let Ok(ty) = type_of(&data_type)
+            && let Ok(ty) = type_of(&data_type, &self.schema)
         {
             return Ok(pgtype::describe(ty).oid);
         }
@@ -265,6 +297,13 @@ impl Catalog {
             return Some(ty.shown.to_owned());
         }
         let row = |id: u32| self.relation(id).map(|relation| self.relation_name(relation));
+        let of_enum = |id: u32| self.schema.enum_by_id(EnumId(id)).map(|made| self.enum_name(made));
+        if let Some(name) = of_enum(number) {
+            return Some(name);
+        }
+        if let Some(name) = oid::relation_of_row_array(number).and_then(of_enum) {
+            return Some(format!("{name}[]"));
+        }
         match oid::relation_of_row_type(number) {
             Some(id) => row(id),
             None => oid::relation_of_row_array(number).and_then(row).map(|name| format!("{name}[]")),

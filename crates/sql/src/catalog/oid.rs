@@ -6,7 +6,7 @@
 //! | object | oid |
 //! |---|---|
 //! | row type of a relation | 0x1000_0000 + the relation's |
-//! | array type of a row type | 0x2000_0000 + the relation's |
+//! | array type of a row type or of an enum | 0x2000_0000 + the relation's or the enum's |
 //! | rule of a view | 0x3000_0000 + the view's |
 //! | default of a column | 0x4000_0000 + (1600 times the table's + the column's number) within 2^30 |
 //! | what PostgreSQL brings along | as in PostgreSQL 15: pg_catalog 11, public 2200, information_schema 13207, types, functions and system relations |
@@ -53,7 +53,7 @@ pub fn relation_of_row_type(oid: u32) -> Option<u32> {
     (RANGE..2 * RANGE).contains(&oid).then(|| oid - RANGE)
 }
 
-/// The relation whose row type's array this is.
+/// The relation whose row type's array this is, or the enum whose array.
 pub fn relation_of_row_array(oid: u32) -> Option<u32> {
     (2 * RANGE..3 * RANGE).contains(&oid).then(|| oid - 2 * RANGE)
 }

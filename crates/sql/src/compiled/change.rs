@@ -594,12 +594,13 @@ impl Columns<'_> {
 /// The row as messages show it: to a role that may not read the table, no more than what its statement says itself.
 pub fn failing_row(table: &Table, row: &mut Row, of: Columns<'_>, run: &mut Run<'_>) -> Option<String> {
     let is_read = run.may_read(table);
+    let clock = run.showing_clock();
     let (mut names, mut values) = (Vec::new(), Vec::new());
     for (i, column) in table.def.columns.iter().enumerate() {
         if column.is_visible() && (is_read || of.has(i)) {
             run.engine.fetch_long(table, row, i);
             names.push(column.name.as_str());
-            values.push(shown(table, row, i, 64, &run.env.clock));
+            values.push(shown(table, row, i, 64, &clock));
         }
     }
     let values = values.join(", ");
@@ -644,7 +645,7 @@ pub(super) fn key_violation(index: &str, table: &Table, row: &mut Row, run: &mut
         }
         let names = Catalog::new(run.engine.schema().clone(), None).index_columns(table.id, &index.def);
         let columns: Vec<usize> = index.spec.columns().map(|column| usize::from(column.column)).collect();
-        format!("{} already exists.", shown_index_key(&names, &columns, table, row, &run.env.clock))
+        format!("{} already exists.", shown_index_key(&names, &columns, table, row, &run.showing_clock()))
     });
     let namespace = crate::bind::names::namespace_name(run.engine.schema(), table.def.namespace);
     let violation = SqlError::from(Error::UniqueViolation { index: index.to_owned() });

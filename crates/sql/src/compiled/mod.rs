@@ -19,11 +19,12 @@ pub mod sort;
 pub mod union;
 pub mod watch;
 
+use crate::catalog::Known;
 use crate::charge::Charge;
 use crate::error::SqlError;
 use crate::expr::{Env, Frame};
 use crate::role::acl::{Kind, Privileges};
-use crate::value::Datum;
+use crate::value::{Clock, Datum};
 use freshet_engine::catalog::Table;
 use freshet_engine::ids::RowId;
 use freshet_engine::schema::{KeyBuf, Row};
@@ -200,6 +201,13 @@ pub struct Run<'r> {
 }
 
 impl Run<'_> {
+    /// By what messages show values: the catalog is at hand, which labels of enums are found in.
+    pub fn showing_clock(&self) -> Clock {
+        let known = &self.env.clock.catalog;
+        let catalog = if known.get().is_some() { known.clone() } else { Known::of_schema(self.engine.schema()) };
+        Clock { catalog, ..self.env.clock.clone() }
+    }
+
     /// The same execution with other parameters.
     pub fn with_parameters<'s>(&'s mut self, parameters: &'s [Datum]) -> Run<'s> {
         Run {

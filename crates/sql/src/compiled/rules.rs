@@ -692,14 +692,13 @@ fn shown_key(table: &Table, columns: &[u16], key: &[Datum], run: &Run<'_>) -> St
     if !run.may_read(table) {
         return String::new();
     }
+    let clock = run.showing_clock();
     let names: Vec<&str> = columns.iter().map(|&c| table.def.columns[usize::from(c)].name.as_str()).collect();
     let values = columns.iter().zip(key).map(|(&column, datum)| {
         let mut text = Vec::new();
         match datum.as_value() {
             Value::Null => text.extend_from_slice(b"null"),
-            value => {
-                value::to_text_by(table.layout.column_type(usize::from(column)), &value, &run.env.clock, &mut text)
-            }
+            value => value::to_text_by(table.layout.column_type(usize::from(column)), &value, &clock, &mut text),
         }
         String::from_utf8_lossy(&text).into_owned()
     });

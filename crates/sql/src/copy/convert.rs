@@ -152,7 +152,7 @@ pub fn check_header(record: &[u8], format: &Format) -> Result<(), SqlError> {
 /// A field as a value of its column's type; a time without a zone is the session's.
 pub fn value_of(ty: Type, field: &[u8], format: &Format, clock: &Clock) -> Result<Datum, SqlError> {
     match format.is_binary() {
-        true => value::from_binary(ty, field),
+        true => value::from_binary_by(ty, field, clock),
         false => value::from_text_by(ty, field, clock),
     }
 }

@@ -48,7 +48,7 @@ impl Writer {
         out: &mut Vec<u8>,
     ) {
         if format.is_binary() {
-            return binary_row(values, out);
+            return binary_row(values, &self.clock, out);
         }
         let mut is_first = true;
         let alone = values.len() == 1;
@@ -161,7 +161,7 @@ fn write_csv(format: &Format, column: usize, text: &[u8], alone: bool, out: &mut
     out.push(format.quote);
 }
 
-fn binary_row<'v>(values: impl ExactSizeIterator<Item = (Type, Value<'v>)>, out: &mut Vec<u8>) {
+fn binary_row<'v>(values: impl ExactSizeIterator<Item = (Type, Value<'v>)>, clock: &Clock, out: &mut Vec<u8>) {
     out.extend_from_slice(&(values.len() as i16).to_be_bytes());
     for (ty, value) in values {
         if value.is_null() {
@@ -170,7 +170,7 @@ fn binary_row<'v>(values: impl ExactSizeIterator<Item = (Type, Value<'v>)>, out:
         }
         let at = out.len();
         out.extend_from_slice(&[0; 4]);
-        value::to_binary(ty, &value, out);
+        value::to_binary_by(ty, &value, clock, out);
         let length = (out.len() - at - 4) as u32;
         out[at..at + 4].copy_from_slice(&length.to_be_bytes());
     }

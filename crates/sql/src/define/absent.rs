@@ -7,6 +7,7 @@ use crate::bind::scope::fold;
 use crate::bind::types::type_of;
 use crate::error::SqlError;
 use crate::value::function::Function;
+use freshet_engine::catalog::Schema;
 use sqlparser::ast::{
     CreateExtension, DropExtension, DropFunction, DropTrigger, FunctionDesc, ObjectName, ObjectType, Statement,
 };
@@ -18,7 +19,6 @@ const EXTENSIONS: [&str; 2] = ["pg_stat_statements", "plpgsql"];
 pub(super) fn tag(statement: &Statement) -> Option<&'static str> {
     Some(match statement {
         Statement::Drop { object_type, .. } => match object_type {
-            ObjectType::Type => "DROP TYPE",
             ObjectType::MaterializedView => "DROP MATERIALIZED VIEW",
             ObjectType::Database => "DROP DATABASE",
             ObjectType::Collation => "DROP COLLATION",
@@ -82,7 +82,7 @@ impl Definer<'_> {
         }
     }
 
-    fn absent_object(&mut self, object: &ObjectType, name: &ObjectName, tag: &str) -> Done<()> {
+    pub(super) fn absent_object(&mut self, object: &ObjectType, name: &ObjectName, tag: &str) -> Done<()> {
         let name = RelationName::of(name)?;
         match object {
             ObjectType::MaterializedView => {
@@ -92,7 +92,7 @@ impl Definer<'_> {
             ObjectType::Database if name.name == self.env.database => Err(SqlError::unsupported(tag).into()),
             ObjectType::Database => self.skip(format!("database \"{}\"", name.name)),
             _ if self.is_homeless(&name)? => Ok(()),
-            ObjectType::Type if is_type(&name) => Err(SqlError::unsupported(tag).into()),
+            ObjectType::Type if is_type(&name, &self.schema()) => Err(SqlError::unsupported(tag).into()),
             ObjectType::Type => self.skip(format!("type \"{name}\"")),
             _ => self.skip(format!("collation \"{name}\"")),
         }
@@ -125,9 +125,10 @@ impl Definer<'_> {
 }
 
 /// Whether a type of this name is here.
-fn is_type(name: &RelationName) -> bool {
+pub(super) fn is_type(name: &RelationName, schema: &Schema) -> bool {
     let own = name.namespace.as_deref().is_none_or(|namespace| namespace == "pg_catalog");
-    let is_read =
-        |text: &str| crate::parse::parse_types(text).is_ok_and(|types| types.iter().all(|ty| type_of(ty).is_ok()));
+    let is_read = |text: &str| {
+        crate::parse::parse_types(text).is_ok_and(|types| types.iter().all(|ty| type_of(ty, schema).is_ok()))
+    };
     own && (crate::catalog::builtin::type_named(&name.name).is_some() || is_read(&name.name))
 }

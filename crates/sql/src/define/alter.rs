@@ -154,6 +154,7 @@ impl Definer<'_> {
             AlterAction::Rename(new) => {
                 let new = fold(new);
                 self.check_free(table.def.namespace, &new)?;
+                self.check_no_enum(table.def.namespace, &new, false)?;
                 let namespace = table.def.namespace;
                 self.rename_in_views(id.0, (namespace, &table.def.name), (namespace, &new))?;
                 self.change_def(id, |def| def.name = new)
@@ -401,7 +402,7 @@ impl Definer<'_> {
         Ok(computed)
     }
 
-    fn drop_column(&mut self, table: &Arc<Table>, name: &Ident, if_exists: bool, cascade: bool) -> Done<()> {
+    pub(super) fn drop_column(&mut self, table: &Arc<Table>, name: &Ident, if_exists: bool, cascade: bool) -> Done<()> {
         let at = match self.column(table, name) {
             Ok(at) => at,
             Err(_) if if_exists => {
@@ -602,7 +603,8 @@ impl Definer<'_> {
         using: Option<&ast::Expr>,
     ) -> Done<()> {
         let at = self.column(table, column)?;
-        let ty = super::create::stored_type(declared)?;
+        let ty = super::create::stored_type(declared, &self.schema())?;
+        self.check_type(ty)?;
         let collation = collation.map(|named| collation_of(named, ty)).transpose()?.flatten();
         let before = table.def.columns[at].clone();
         let name = &before.name;
@@ -1005,6 +1007,7 @@ impl Definer<'_> {
             AlterAction::Rename(new) => {
                 let new = fold(new);
                 self.check_free(view.def.namespace, &new)?;
+                self.check_no_enum(view.def.namespace, &new, false)?;
                 self.rename_in_views(id, (view.def.namespace, &view.def.name), (view.def.namespace, &new))?;
                 Ok(self.engine.redefine_view(id, ViewDef { name: new, ..view.def.clone() })?)
             }

@@ -102,6 +102,7 @@ impl Definer<'_> {
             }
             return Err(already_exists(&name).into());
         }
+        self.check_no_enum(namespace, &name, true)?;
         let mut new = NewTable::new(namespace, name);
         if let Some(query) = &create.query {
             self.columns_of_query(query, &create.columns, &mut new)?;
@@ -181,8 +182,9 @@ impl Definer<'_> {
         let serial = super::sequence::serial_type(&column.data_type);
         let ty = match serial {
             Some(ty) => ty,
-            None => stored_type(&column.data_type).map_err(|e| e.at(position))?,
+            None => stored_type(&column.data_type, &self.schema()).map_err(|e| e.at(position))?,
         };
+        self.check_type(ty)?;
         new.def.columns.push(ColumnDef { name: name.clone(), ty, ..ColumnDef::default() });
         if serial.is_some() {
             let text = self.new_sequence(new, at, ty, &crate::parse::SequenceClauses::default())?;
@@ -506,7 +508,7 @@ impl Definer<'_> {
         let names = Catalog::new(self.engine.schema().clone(), None).index_columns(table.id, index);
         let columns: Vec<usize> = index.columns.iter().map(|key| usize::from(key.column)).collect();
         let mut keys: Vec<(Vec<Datum>, String)> = Vec::new();
-        let clock = &self.env.clock;
+        let clock = &self.reading_clock();
         self.engine.each_row_alone(table.id, &mut |engine, table, row: &mut Row| -> Done<()> {
             let has_null = columns.iter().any(|&column| row.is_null(&table.layout, column));
             if keys.len() <= ROWS_MAX && (index.nulls_not_distinct || !has_null) {
@@ -712,8 +714,8 @@ pub(super) fn expression_name(expr: &ast::Expr) -> String {
 }
 
 /// The type of a column that is declared. Those of the system's relations alone are kept as the text that was given, and are no types to a table.
-pub(super) fn stored_type(declared: &ast::DataType) -> Result<Type, SqlError> {
-    let ty = type_of(declared)?;
+pub(super) fn stored_type(declared: &ast::DataType, schema: &Schema) -> Result<Type, SqlError> {
+    let ty = type_of(declared, schema)?;
     let element = if let Type::Array(element) = ty { *element } else { ty };
     match element {
         Type::System(kind) if kind != SystemKind::Record => {

@@ -9,6 +9,7 @@ use crate::parse::{GrantStatement, GrantTarget, RoleSpec};
 use crate::role::acl::{self, Kind, Privileges};
 use crate::role::{self, Access};
 use freshet_engine::catalog::{IndexId, NamespaceId, Rights, RoleId, Schema, TableId};
+use freshet_engine::schema::EnumId;
 use sqlparser::ast::ObjectName;
 use std::sync::Arc;
 
@@ -59,6 +60,9 @@ impl Definer<'_> {
         }
         if let Some(sequence) = schema.sequence_by_id(id) {
             return target(Kind::Sequence, "sequence", &sequence.def.name, Some(sequence.def.namespace));
+        }
+        if let Some(made) = schema.enum_by_id(EnumId(id)) {
+            return target(Kind::Type, "type", &made.def.name, Some(made.def.namespace));
         }
         if let Some(namespace) = schema.namespace_by_id(NamespaceId(id)) {
             return target(Kind::Schema, "schema", &namespace.name, None);
@@ -193,7 +197,7 @@ impl Definer<'_> {
 
     fn target(&self, schema: &Arc<Schema>, kind: Kind, name: &ObjectName) -> Done<Target> {
         let written = match kind {
-            Kind::Table | Kind::Sequence => self.named(name)?,
+            Kind::Table | Kind::Sequence | Kind::Type => self.named(name)?,
             _ => RelationName::of(name)?,
         };
         let id = match kind {
@@ -205,6 +209,13 @@ impl Definer<'_> {
             Kind::Database => {
                 return Err(SqlError::new("3D000", format!("database \"{written}\" does not exist")).into());
             }
+            Kind::Type => match super::enums::named(&written, schema) {
+                Some(made) => made.id.0,
+                None if super::absent::is_type(&written, schema) => {
+                    return Err(SqlError::unsupported("a privilege on a type of the system").into());
+                }
+                None => return Err(SqlError::new("42704", format!("type \"{written}\" does not exist")).into()),
+            },
             Kind::Sequence => match written.sequence(schema) {
                 Some(sequence) => sequence.id,
                 None if written.table(schema).is_some() || written.view(schema).is_some() => {

@@ -20,7 +20,7 @@ impl Definer<'_> {
     /// The columns of the table that the type's place names.
     pub(super) fn columns_like(&mut self, column: &ast::ColumnDef, like: &Like<'_>, new: &mut NewTable) -> Done<()> {
         let DataType::Custom(name, _) = &column.data_type else {
-            return Err(type_of(&column.data_type)
+            return Err(type_of(&column.data_type, &self.schema())
                 .err()
                 .unwrap_or_else(|| SqlError::new("42601", "LIKE wants a table"))
                 .into());

@@ -9,6 +9,7 @@
 //! | `alter` | what does ALTER TABLE change |
 //! | `retype` | what do expressions over a column mean once its type is another one |
 //! | `remove` | what goes with what is dropped, and what forbids it |
+//! | `enums` | what is an enum |
 //! | `sequence` | what are sequences, serial and identity columns |
 //! | `storage` | what do storage options ask for |
 //! | `schema` | what names a schema |
@@ -23,6 +24,7 @@ mod absent;
 mod alter;
 mod constraint;
 mod create;
+mod enums;
 mod grant;
 mod kept;
 mod like;
@@ -90,6 +92,9 @@ impl Definition {
             },
             Utility::AlterSchema { .. } => "ALTER SCHEMA",
             Utility::CommentOnConstraint { .. } => "COMMENT",
+            Utility::CreateEnum { .. } => "CREATE TYPE",
+            Utility::AlterType { .. } => "ALTER TYPE",
+            Utility::CommentOnType { .. } => "COMMENT",
             Utility::Role(command) => command.tag(),
             Utility::Statement(statement) => match statement.as_ref() {
                 Statement::CreateTable(create) if create.query.is_some() => "CREATE TABLE AS",
@@ -105,6 +110,7 @@ impl Definition {
                     ast::ObjectType::Index => "DROP INDEX",
                     ast::ObjectType::Schema => "DROP SCHEMA",
                     ast::ObjectType::Sequence => "DROP SEQUENCE",
+                    ast::ObjectType::Type => "DROP TYPE",
                     _ => absent::tag(statement).unwrap_or("DROP"),
                 },
                 other => absent::tag(other).unwrap_or("DEFINE"),
@@ -158,6 +164,7 @@ type Done<T> = Result<T, Halt>;
 pub fn run(definition: &Definition, mut definer: Definer<'_>) -> Done<Defined> {
     definer.engine.begin_definition()?;
     definer.engine.set_creator(definer.env.role);
+    crate::value::pgtype::name_by(&definer.schema());
     definer.run(&definition.utility)?;
     Ok(definer.defined)
 }
@@ -184,6 +191,9 @@ impl Definer<'_> {
             Utility::CommentOnConstraint { constraint, table, comment } => {
                 self.comment_on_constraint(constraint, table, comment.as_deref())
             }
+            Utility::CreateEnum { name, labels } => self.create_enum(name, labels),
+            Utility::AlterType { name, action } => self.alter_type(name, action),
+            Utility::CommentOnType { name, comment } => self.comment_on_type(name, comment.as_deref()),
             Utility::Role(command) => self.role_command(command),
             Utility::Statement(statement) => self.statement(statement),
             Utility::CreateTableWithoutRows(create) => {

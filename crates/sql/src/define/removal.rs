@@ -3,15 +3,18 @@
 //! Dependents are told in PostgreSQL's order: of the objects that depend on one, those that were made first; each before what depends on it
 //! in turn, unless that depends on a later one too.
 
+use crate::bind::names::{RelationName, namespace_name};
+use crate::bind::types::kept_name;
 use crate::catalog::Catalog;
 use crate::error::SqlError;
 use crate::notice::Notice;
-use freshet_engine::catalog::{NamespaceId, Schema, TableId};
-use freshet_engine::schema::OidKind;
+use crate::value::quoted_ident;
+use freshet_engine::catalog::{ColumnDef, ConstraintKind, NamespaceId, Schema, Table, TableId};
+use freshet_engine::schema::{EnumId, OidKind};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// A table, view, sequence, constraint, index or schema by its number, or the default of a table's column.
+/// A table, view, sequence, enum, constraint, index or schema by its number, or the default of a table's column, or that column.
 pub(super) type Object = (u32, Option<u16>);
 
 /// Something that depends on something that goes.
@@ -36,6 +39,9 @@ pub(super) struct Removal {
     pub constraints: BTreeSet<(TableId, u32)>,
     /// Defaults of columns that stay.
     pub defaults: BTreeSet<(TableId, u16)>,
+    pub enums: BTreeSet<EnumId>,
+    /// Of tables that stay, of types that go.
+    pub columns: BTreeSet<(TableId, u16)>,
     dependents: Vec<Dependent>,
 }
 
@@ -52,6 +58,8 @@ impl Removal {
             sequences: BTreeSet::new(),
             constraints: BTreeSet::new(),
             defaults: BTreeSet::new(),
+            enums: BTreeSet::new(),
+            columns: BTreeSet::new(),
             dependents: Vec::new(),
         }
     }
@@ -81,6 +89,15 @@ impl Removal {
                 self.note(on, (sequence.id, None), "sequence", &format!("schema {name}"));
             }
         }
+        for made in schema.enums().filter(|made| made.def.namespace == id) {
+            self.enums.insert(made.id);
+            let type_name = format!("type {}", self.type_name(made.id));
+            self.add(on, (made.id.0, None), type_name, &format!("schema {name}"));
+        }
+    }
+
+    pub fn type_name(&self, id: EnumId) -> String {
+        self.catalog.show(OidKind::Type, id.0)
     }
 
     /// The relation of this number, as it is found along the search path.
@@ -103,7 +120,7 @@ impl Removal {
     }
 
     /// Everything that depends on what is to go, until nothing more does.
-    pub fn close(&mut self, schema: &Schema) {
+    pub fn close(&mut self, schema: &Arc<Schema>) {
         loop {
             let before = self.size();
             for id in self.tables.clone() {
@@ -115,6 +132,9 @@ impl Removal {
             for id in self.sequences.clone() {
                 self.close_sequence(schema, id);
             }
+            for id in self.enums.clone() {
+                self.close_enum(schema, id);
+            }
             if self.size() == before {
                 return;
             }
@@ -122,7 +142,88 @@ impl Removal {
     }
 
     fn size(&self) -> usize {
-        self.tables.len() + self.views.len() + self.sequences.len() + self.constraints.len() + self.defaults.len()
+        self.tables.len()
+            + self.views.len()
+            + self.sequences.len()
+            + self.constraints.len()
+            + self.defaults.len()
+            + self.columns.len()
+    }
+
+    /// Columns of the type go, and so do views that read these, or that name the type.
+    fn close_enum(&mut self, schema: &Arc<Schema>, id: EnumId) {
+        let Some(made) = schema.enum_by_id(id) else { return };
+        let on_what = format!("type {}", self.type_name(id));
+        let columns: Vec<_> = schema.columns_of_enum(id).map(|(table, at)| (table.clone(), at)).collect();
+        for (table, at) in columns {
+            if self.tables.contains(&table.id) {
+                continue;
+            }
+            let column = &table.def.columns[at];
+            self.columns.insert((table.id, at as u16));
+            let object = (table.id.0, Some(at as u16));
+            if column.is_visible() {
+                let name = format!("column {} of table {}", column.name, self.relation(table.id.0));
+                self.add((id.0, None), object, name.clone(), &on_what);
+                self.close_column(schema, &table, at, &name);
+            }
+        }
+        let kept = quoted_ident(&kept_name(made));
+        for view in schema.views().filter(|view| view.def.query.contains(&kept)) {
+            self.views.insert(view.id);
+            self.note((id.0, None), (view.id, None), "view", &on_what);
+        }
+        for table in schema.tables() {
+            if !self.tables.contains(&table.id) {
+                self.close_texts(table, id, &kept, &on_what);
+            }
+        }
+    }
+
+    /// Defaults and checks of columns that stay, and that name the type.
+    fn close_texts(&mut self, table: &Table, id: EnumId, kept: &str, on_what: &str) {
+        let shown = self.relation(table.id.0);
+        for (at, column) in table.def.columns.iter().enumerate() {
+            let at = at as u16;
+            let names = column.default.as_deref().is_some_and(|text| text.contains(kept));
+            if !names || self.columns.contains(&(table.id, at)) {
+                continue;
+            }
+            let object = (table.id.0, Some(at));
+            if column.is_computed() {
+                self.columns.insert((table.id, at));
+                self.add((id.0, None), object, format!("column {} of table {shown}", column.name), on_what);
+            } else {
+                self.defaults.insert((table.id, at));
+                let name = format!("default value for column {} of table {shown}", column.name);
+                self.add((id.0, None), object, name, on_what);
+            }
+        }
+        for constraint in &table.def.constraints {
+            let ConstraintKind::Check { condition, columns } = &constraint.kind else { continue };
+            let goes = columns.iter().any(|&column| self.columns.contains(&(table.id, column)));
+            if condition.contains(kept) && !goes {
+                self.constraints.insert((table.id, constraint.id));
+                let name = format!("constraint {} on table {shown}", constraint.name);
+                self.add((id.0, None), (constraint.id, None), name, on_what);
+            }
+        }
+    }
+
+    fn close_column(&mut self, schema: &Arc<Schema>, table: &Table, at: usize, on_what: &str) {
+        let namespace = namespace_name(schema, table.def.namespace);
+        let relation = RelationName { namespace: Some(namespace), name: table.def.name.clone() };
+        let visible = |columns: &[ColumnDef]| -> Vec<String> {
+            columns.iter().filter(|c| c.is_visible()).map(|c| c.name.clone()).collect()
+        };
+        let columns = visible(&table.def.columns);
+        let place = visible(&table.def.columns[..at]).len();
+        for view in schema.readers(table.id.0) {
+            if super::view::uses_column(&view.def.query, &relation, &columns, place, schema) {
+                self.views.insert(view.id);
+                self.note((table.id.0, Some(at as u16)), (view.id, None), "view", on_what);
+            }
+        }
     }
 
     fn close_table(&mut self, schema: &Schema, id: TableId) {

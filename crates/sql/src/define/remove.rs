@@ -8,6 +8,7 @@ use crate::catalog::oid;
 use crate::error::SqlError;
 use crate::role::acl::Privileges;
 use freshet_engine::catalog::{IndexId, NamespaceId, Schema, SequenceValue, Table, TableDef, TableId};
+use freshet_engine::schema::EnumId;
 use sqlparser::ast::{self, CommentObject, Ident, ObjectName, ObjectType, TruncateIdentityOption};
 use std::sync::Arc;
 
@@ -26,6 +27,7 @@ impl Definer<'_> {
         match object {
             ObjectType::Schema => return names.iter().try_for_each(|name| self.drop_schema(name, if_exists, cascade)),
             ObjectType::Index => return names.iter().try_for_each(|name| self.drop_index(name, if_exists, cascade)),
+            ObjectType::Type => return self.drop_types(names, if_exists, cascade),
             ObjectType::Table | ObjectType::View | ObjectType::Sequence => {}
             other => return Err(SqlError::unsupported(format!("DROP {other}")).into()),
         }
@@ -59,8 +61,19 @@ impl Definer<'_> {
         }
         self.check_owned(&removal, &schema)?;
         self.check_may_drop(&removal, &schema)?;
-        removal.close(&schema);
-        let what = if let [one] = shown.as_slice() { one.clone() } else { "desired object(s)".to_owned() };
+        self.remove_all(removal, &schema, cascade, &shown)
+    }
+
+    /// Removes what was asked for, with all that depends on it if it may go.
+    pub(super) fn remove_all(
+        &mut self,
+        mut removal: Removal,
+        schema: &Arc<Schema>,
+        cascade: bool,
+        shown: &[String],
+    ) -> Done<()> {
+        removal.close(schema);
+        let what = if let [one] = shown { one.clone() } else { "desired object(s)".to_owned() };
         self.defined.notices.extend(removal.check(cascade, &what)?);
         self.remove(removal)
     }
@@ -128,6 +141,8 @@ impl Definer<'_> {
                 if sequence.def.owner.is_none_or(|(table, _)| schema.owner(table.0) != schema.owner(id)) {
                     removal.sequences.insert(id);
                 }
+            } else if let Some(made) = schema.enum_by_id(EnumId(id)) {
+                removal.enums.insert(made.id);
             } else if let Some(namespace) = schema.namespace_by_id(NamespaceId(id)) {
                 removal.add_contents(&schema, namespace.id, &namespace.name);
                 namespaces.push(namespace.id);
@@ -181,8 +196,17 @@ impl Definer<'_> {
             self.engine.drop_table_by_id(id)?;
             self.temporary.on_commit.retain(|(temporary, _)| *temporary != id);
         }
+        for &(table, at) in &removal.columns {
+            let Some(table) = self.engine.schema().table_by_id(table).cloned() else { continue };
+            let name = Ident::with_quote('"', table.def.columns[usize::from(at)].name.clone());
+            self.nothing_awaited(&table, "ALTER TABLE")?;
+            self.drop_column(&table, &name, true, true)?;
+        }
         for &sequence in &removal.sequences {
             self.engine.drop_sequence(sequence)?;
+        }
+        for &made in &removal.enums {
+            self.engine.drop_enum(made)?;
         }
         Ok(())
     }

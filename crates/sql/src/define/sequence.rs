@@ -8,7 +8,7 @@ use crate::bind::types::type_of;
 use crate::error::SqlError;
 use crate::parse::SequenceClauses;
 use crate::value::pgtype::name as type_name;
-use freshet_engine::catalog::{NamespaceId, SequenceDef, SequenceValue, TableId};
+use freshet_engine::catalog::{NamespaceId, Schema, SequenceDef, SequenceValue, TableId};
 use freshet_engine::schema::Type;
 use sqlparser::ast::{DataType, ObjectName};
 
@@ -64,7 +64,8 @@ fn definition(
     before: Option<&SequenceDef>,
 ) -> Result<SequenceDef, SqlError> {
     let ty = match &clauses.ty {
-        Some(data_type) => type_of(data_type)?,
+        // None of users' types is one of whole numbers.
+        Some(data_type) => type_of(data_type, &Schema::default())?,
         None => before.map_or(default_type, |b| b.ty),
     };
     if !matches!(ty, Type::Int2 | Type::Int4 | Type::Int8) {

@@ -85,6 +85,7 @@ impl Definer<'_> {
             };
             return Err(error.into());
         }
+        self.check_no_enum(namespace, &def.name, true)?;
         self.engine.create_view(def)?;
         Ok(())
     }

@@ -24,7 +24,9 @@ mod utility;
 use crate::compiled::lock::mode_named;
 use crate::error::SqlError;
 use crate::notice::Notice;
-pub use utility::{AlterAction, AlterKind, Overriding, SequenceClauses, Triggers, Utility, clauses_of, notes};
+pub use utility::{
+    AlterAction, AlterKind, Overriding, SequenceClauses, Triggers, TypeAction, Utility, clauses_of, notes,
+};
 
 pub use role::{GrantStatement, GrantTarget, RoleCommand, RoleOptions, RoleSpec};
 pub use scope::global_notice;

@@ -3,18 +3,15 @@
 
 use super::words::Words;
 use super::{parse_expressions, parse_types};
-use crate::bind::types::type_of;
 use crate::error::SqlError;
-use crate::value::cast::without_modifier;
-use freshet_engine::schema::Type;
-use sqlparser::ast::Expr;
+use sqlparser::ast::{DataType, Expr};
 use sqlparser::tokenizer::{Token, TokenWithSpan};
 
 #[derive(Clone, PartialEq, Debug)]
 pub enum NamedStatement {
     Prepare {
         name: String,
-        types: Vec<Option<Type>>,
+        types: Vec<Option<DataType>>,
         sql: String,
     },
     Execute {
@@ -100,8 +97,7 @@ fn prepare(words: &mut Words<'_>) -> Result<NamedStatement, SqlError> {
         let (from, to) = words.parenthesized()?;
         for data_type in parse_types(words.text_between(from, to))? {
             let is_unknown = data_type.to_string().eq_ignore_ascii_case("unknown");
-            // A parameter has a type and no length.
-            types.push(if is_unknown { None } else { Some(without_modifier(type_of(&data_type)?)) });
+            types.push(Some(data_type).filter(|_| !is_unknown));
         }
     }
     words.expect("as")?;

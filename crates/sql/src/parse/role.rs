@@ -603,12 +603,15 @@ impl Reader<'_, '_> {
             () if self.take("sequence") => Kind::Sequence,
             () if self.take("schema") => Kind::Schema,
             () if self.take("database") => Kind::Database,
+            () if self.is("type") && is_name(&self.p.peek_nth_token(1).token) => {
+                self.take("type");
+                Kind::Type
+            }
             () => {
                 let others = [
                     "function",
                     "procedure",
                     "routine",
-                    "type",
                     "domain",
                     "language",
                     "tablespace",

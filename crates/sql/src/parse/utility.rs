@@ -49,8 +49,39 @@ pub enum Utility {
         table: ObjectName,
         comment: Option<String>,
     },
+    /// CREATE TYPE ... AS ENUM.
+    CreateEnum {
+        name: ObjectName,
+        labels: Vec<String>,
+    },
+    AlterType {
+        name: ObjectName,
+        action: TypeAction,
+    },
+    CommentOnType {
+        name: ObjectName,
+        comment: Option<String>,
+    },
     /// Roles and rights.
     Role(Box<RoleCommand>),
+}
+
+/// What ALTER TYPE changes of an enum.
+#[derive(Clone, Debug)]
+pub enum TypeAction {
+    AddValue {
+        label: String,
+        if_not_exists: bool,
+        /// A label, and whether the new one goes before it; `None`: behind all.
+        beside: Option<(String, bool)>,
+    },
+    RenameValue {
+        old: String,
+        new: String,
+    },
+    Rename(Ident),
+    SetSchema(Ident),
+    Owner(RoleSpec),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -336,12 +367,13 @@ pub(super) fn utility(sql: &str, words: &[&TokenWithSpan]) -> Result<Option<Util
     let temporary = matches!(word(1), Keyword::TEMP | Keyword::TEMPORARY);
     let after = 1 + usize::from(temporary);
     let ours = match word(0) {
-        Keyword::CREATE => word(after) == Keyword::SEQUENCE,
+        Keyword::CREATE => word(after) == Keyword::SEQUENCE || is_enum(words),
         Keyword::ALTER => {
             matches!(word(1), Keyword::TABLE | Keyword::VIEW | Keyword::INDEX | Keyword::SCHEMA)
                 || is_text(1, "sequence")
+                || is_text(1, "type")
         }
-        Keyword::COMMENT => word(2) == Keyword::CONSTRAINT,
+        Keyword::COMMENT => word(2) == Keyword::CONSTRAINT || is_text(2, "type"),
         _ => false,
     };
     if !ours {
@@ -370,20 +402,35 @@ pub(super) fn utility(sql: &str, words: &[&TokenWithSpan]) -> Result<Option<Util
     Ok(Some(parsed))
 }
 
+/// CREATE TYPE name AS ENUM; the name may have a schema.
+fn is_enum(words: &[&TokenWithSpan]) -> bool {
+    let is = |at: usize, text: &str| words.get(at).is_some_and(|t| is_word(&t.token, text));
+    is(1, "type") && [3, 5, 7].into_iter().any(|at| is(at, "as") && is(at + 1, "enum"))
+}
+
 type Read<T> = Result<T, ParserError>;
 
 fn command(p: &mut Parser<'_>) -> Read<Utility> {
     if p.parse_keyword(Keyword::CREATE) {
         let temporary = p.parse_one_of_keywords(&[Keyword::TEMP, Keyword::TEMPORARY]).is_some();
+        if !temporary && p.parse_keyword(Keyword::TYPE) {
+            return create_enum(p);
+        }
         p.expect_keyword(Keyword::SEQUENCE)?;
         let if_not_exists = p.parse_keywords(&[Keyword::IF, Keyword::NOT, Keyword::EXISTS]);
         let name = p.parse_object_name(false)?;
         return Ok(Utility::CreateSequence { name, if_not_exists, temporary, clauses: sequence_clauses(p)? });
     }
     if p.parse_keyword(Keyword::COMMENT) {
-        return comment_on_constraint(p);
+        return match keyword(&p.peek_nth_token(1)) {
+            Keyword::TYPE => comment_on_type(p),
+            _ => comment_on_constraint(p),
+        };
     }
     p.expect_keyword(Keyword::ALTER)?;
+    if p.parse_keyword(Keyword::TYPE) {
+        return alter_type(p);
+    }
     let kind = match p.expect_one_of_keywords(&[
         Keyword::TABLE,
         Keyword::VIEW,
@@ -430,6 +477,58 @@ fn comment_on_constraint(p: &mut Parser<'_>) -> Read<Utility> {
     p.expect_keyword(Keyword::IS)?;
     let comment = if p.parse_keyword(Keyword::NULL) { None } else { Some(p.parse_literal_string()?) };
     Ok(Utility::CommentOnConstraint { constraint, table, comment })
+}
+
+fn comment_on_type(p: &mut Parser<'_>) -> Read<Utility> {
+    p.expect_keywords(&[Keyword::ON, Keyword::TYPE])?;
+    let name = p.parse_object_name(false)?;
+    p.expect_keyword(Keyword::IS)?;
+    let comment = if p.parse_keyword(Keyword::NULL) { None } else { Some(p.parse_literal_string()?) };
+    Ok(Utility::CommentOnType { name, comment })
+}
+
+fn create_enum(p: &mut Parser<'_>) -> Read<Utility> {
+    let name = p.parse_object_name(false)?;
+    p.expect_keywords(&[Keyword::AS, Keyword::ENUM])?;
+    p.expect_token(&Token::LParen)?;
+    let mut labels = Vec::new();
+    if p.peek_token().token != Token::RParen {
+        labels = p.parse_comma_separated(label)?;
+    }
+    p.expect_token(&Token::RParen)?;
+    Ok(Utility::CreateEnum { name, labels })
+}
+
+/// A literal, and nothing that the grammar would take for one.
+fn label(p: &mut Parser<'_>) -> Read<String> {
+    match p.peek_token().token {
+        Token::Word(_) => p.expected("a label", p.peek_token()),
+        _ => p.parse_literal_string(),
+    }
+}
+
+fn alter_type(p: &mut Parser<'_>) -> Read<Utility> {
+    let name = p.parse_object_name(false)?;
+    let action = if p.parse_keywords(&[Keyword::ADD, Keyword::VALUE]) {
+        let if_not_exists = p.parse_keywords(&[Keyword::IF, Keyword::NOT, Keyword::EXISTS]);
+        let new = label(p)?;
+        let beside = match p.parse_one_of_keywords(&[Keyword::BEFORE, Keyword::AFTER]) {
+            Some(side) => Some((label(p)?, side == Keyword::BEFORE)),
+            None => None,
+        };
+        TypeAction::AddValue { label: new, if_not_exists, beside }
+    } else if p.parse_keywords(&[Keyword::RENAME, Keyword::VALUE]) {
+        let old = label(p)?;
+        p.expect_keyword(Keyword::TO)?;
+        TypeAction::RenameValue { old, new: label(p)? }
+    } else if p.parse_keywords(&[Keyword::RENAME, Keyword::TO]) {
+        TypeAction::Rename(p.parse_identifier()?)
+    } else if p.parse_keywords(&[Keyword::SET, Keyword::SCHEMA]) {
+        TypeAction::SetSchema(p.parse_identifier()?)
+    } else {
+        TypeAction::Owner(owner(p)?)
+    };
+    Ok(Utility::AlterType { name, action })
 }
 
 fn alter_schema(p: &mut Parser<'_>) -> Read<Utility> {

@@ -16,6 +16,7 @@ use crate::value::Datum;
 use datafusion::catalog::default_table_source::provider_as_source;
 use datafusion::common::{Column as DfColumn, NullHandling, TableReference};
 use datafusion::logical_expr::{Expr as DfExpr, LogicalPlanBuilder};
+use freshet_engine::catalog::Schema;
 use freshet_engine::schema::Type;
 use sqlparser::ast::{self, FunctionArg, ObjectName, TableAlias};
 
@@ -64,7 +65,7 @@ impl Planner<'_> {
         if !ordinality && is_series(name) && args.iter().all(is_whole_number) {
             return self.series(binder, name, args, alias);
         }
-        let defined = defined_columns(alias)?;
+        let defined = defined_columns(alias, binder.schema)?;
         let plain = alias.map(without_types);
         let (alias, names) = alias_parts(plain.as_ref()).map_err(as_unsupported)?;
         let name = set_name(name).expect("it was asked above");
@@ -88,7 +89,7 @@ impl Planner<'_> {
     /// A function that gives one value: a row of it.
     fn called_once(&self, binder: &mut Binder<'_>, call: &Called<'_>, before: &FromRel) -> Bind<Entry> {
         let Called { name, args, ordinality, alias } = *call;
-        if !defined_columns(alias)?.is_empty() {
+        if !defined_columns(alias, binder.schema)?.is_empty() {
             let message = "a column definition list is only allowed for functions returning \"record\"";
             return Err(SqlError::new("42601", message).into());
         }
@@ -191,11 +192,11 @@ impl Planner<'_> {
 }
 
 /// The columns of a definition list, `AS t(a int, b text)`.
-fn defined_columns(alias: Option<&TableAlias>) -> Bind<Vec<(String, Type)>> {
+fn defined_columns(alias: Option<&TableAlias>, schema: &Schema) -> Bind<Vec<(String, Type)>> {
     let columns = alias.iter().flat_map(|alias| &alias.columns);
     let typed = columns.filter_map(|column| column.data_type.as_ref().map(|ty| (fold(&column.name), ty)));
     let defined: Vec<(String, Type)> =
-        typed.map(|(name, ty)| Ok((name, type_of(ty)?))).collect::<Result<_, SqlError>>()?;
+        typed.map(|(name, ty)| Ok((name, type_of(ty, schema)?))).collect::<Result<_, SqlError>>()?;
     match alias {
         Some(alias) if !defined.is_empty() && defined.len() < alias.columns.len() => {
             Err(SqlError::new("42601", "every column of a definition list has a type").into())

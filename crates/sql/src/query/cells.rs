@@ -40,7 +40,7 @@ pub fn data_type(ty: Type) -> DataType {
         Type::Bool => DataType::Boolean,
         Type::Int2 => DataType::Int16,
         Type::Int4 => DataType::Int32,
-        Type::Int8 | Type::Oid(_) => DataType::Int64,
+        Type::Int8 | Type::Oid(_) | Type::Enum(_) => DataType::Int64,
         Type::Float4 => DataType::Float32,
         Type::Float8 => DataType::Float64,
         Type::Decimal { precision, scale } => DataType::Decimal128(precision, scale as i8),
@@ -117,7 +117,7 @@ impl Writer {
             Type::Bool => Builder::Bool(BooleanBuilder::with_capacity(rows)),
             Type::Int2 => Builder::Int2(Int16Builder::with_capacity(rows)),
             Type::Int4 => Builder::Int4(Int32Builder::with_capacity(rows)),
-            Type::Int8 | Type::Oid(_) => Builder::Int8(Int64Builder::with_capacity(rows)),
+            Type::Int8 | Type::Oid(_) | Type::Enum(_) => Builder::Int8(Int64Builder::with_capacity(rows)),
             Type::Float4 => Builder::Float4(Float32Builder::with_capacity(rows)),
             Type::Float8 => Builder::Float8(Float64Builder::with_capacity(rows)),
             Type::Decimal { .. } => {

@@ -82,6 +82,7 @@ pub enum Kind {
     Sequence,
     Schema,
     Database,
+    Type,
 }
 
 impl Kind {
@@ -91,6 +92,7 @@ impl Kind {
             Kind::Sequence => "sequence",
             Kind::Schema => "schema",
             Kind::Database => "database",
+            Kind::Type => "type",
         }
     }
 
@@ -100,6 +102,7 @@ impl Kind {
             Kind::Table => Privileges(0x7f),
             Kind::Sequence => Privileges::SELECT.with(Privileges::UPDATE).with(Privileges::USAGE),
             Kind::Schema => Privileges::USAGE.with(Privileges::CREATE),
+            Kind::Type => Privileges::USAGE,
             Kind::Database => Privileges::CREATE.with(Privileges::TEMPORARY).with(Privileges::CONNECT),
         }
     }
@@ -108,6 +111,7 @@ impl Kind {
     fn of_everybody(self, object: u32) -> Privileges {
         match self {
             Kind::Database => Privileges::TEMPORARY.with(Privileges::CONNECT),
+            Kind::Type => Privileges::USAGE,
             // As PostgreSQL makes them.
             Kind::Schema
                 if [NamespaceId::PUBLIC, NamespaceId::CATALOG, NamespaceId::INFORMATION]

@@ -27,8 +27,9 @@ use crate::route::Plan;
 use crate::rows::RowSet;
 use crate::session::{CommandTag, TransactionStatus};
 use crate::value::Datum;
+use crate::value::cast;
 use crate::value::zone::Clock;
-use freshet_engine::catalog::Table;
+use freshet_engine::catalog::{Schema, Table};
 use freshet_engine::ids::Cts;
 use freshet_engine::schema::{Row, Type};
 use freshet_engine::txn::{Error, Stop, TableCursor};
@@ -156,6 +157,8 @@ impl Session {
             CopyPlan::Query { sql, place, .. } => {
                 let query = self.plan_in_transaction(sql, &[]).map_err(|e| self.statement_failed(e))?;
                 let file = create(place).map_err(|e| self.statement_failed(e))?;
+                let schema = self.schema_to_plan_by();
+                self.know_names(query.columns.iter().map(|column| column.ty), &schema);
                 self.copying = Some(Copying::Out(Box::new(CopyOut::new(
                     plan,
                     OutSource::Rows { next: 0 },
@@ -167,6 +170,13 @@ impl Session {
             }
         };
         started.map_err(|error| self.statement_failed(error))
+    }
+
+    /// The catalog is at hand where values of these types are written by it.
+    fn know_names(&mut self, mut types: impl Iterator<Item = Type>, schema: &Arc<Schema>) {
+        if types.any(cast::shows_names) {
+            self.know(schema);
+        }
     }
 
     /// Plans another statement for this one, in the schema that it sees.
@@ -196,6 +206,7 @@ impl Session {
         }
         self.clock_read = self.clock_read && self.status() == TransactionStatus::Open;
         self.read_clock();
+        self.know_names(types.iter().flatten().copied(), &schema);
         let file = match place {
             CopyPlace::Client => None,
             CopyPlace::File(name) => Some(open(name)?),
@@ -617,6 +628,8 @@ impl Session {
             }
         }
         let file = create(place)?;
+        let schema = self.inner.schema().clone();
+        self.know_names(table.def.columns.iter().map(|column| column.ty), &schema);
         let source =
             OutSource::Table { cursor: TableCursor::default(), row: Row::default(), statement: statement.clone() };
         self.copying = Some(Copying::Out(Box::new(CopyOut::new(&plan, source, file, &self.env.clock))));

@@ -10,6 +10,7 @@ use super::listed::{ListedCursor, ListedStatement};
 use super::{Block, CommandTag, Outcome, Session, Step, done, is_same_row, now};
 use crate::bind::names::RelationName;
 use crate::bind::query::has_group_by;
+use crate::bind::types::type_of;
 use crate::bind::{Binder, Refusal, scope::Scope};
 use crate::cache::Prepared;
 use crate::error::SqlError;
@@ -19,7 +20,7 @@ use crate::parse::printed::literal;
 use crate::parse::span_position;
 use crate::route::Plan;
 use crate::rows::{Column, RowSet};
-use crate::value::cast::CastContext;
+use crate::value::cast::{self, CastContext};
 use crate::value::{self, Datum};
 use foldhash::fast::RandomState;
 use freshet_engine::catalog::Table;
@@ -301,14 +302,20 @@ impl Session {
     fn prepare_named(
         &mut self,
         name: &str,
-        types: &[Option<Type>],
+        types: &[Option<ast::DataType>],
         sql: &str,
         declaration: &str,
     ) -> Result<Step, SqlError> {
         if self.statement(name.as_bytes()).is_some() {
             return Err(SqlError::new("42P05", format!("prepared statement \"{name}\" already exists")));
         }
-        let statement = self.plan_in_transaction(sql, types)?;
+        let schema = self.schema_to_plan_by();
+        let schema = self.named(&schema);
+        // A parameter has a type and no length.
+        let plain = |ty: &ast::DataType| Ok(cast::without_modifier(type_of(ty, &schema)?));
+        let types = types.iter().map(|ty| ty.as_ref().map(plain).transpose());
+        let types = types.collect::<Result<Vec<Option<Type>>, SqlError>>()?;
+        let statement = self.plan_in_transaction(sql, &types)?;
         self.keep(name.as_bytes(), &statement, Some(declaration))?;
         Ok(done("PREPARE"))
     }

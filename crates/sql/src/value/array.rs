@@ -16,6 +16,7 @@ mod text;
 pub(crate) use text::{read, write};
 
 use super::ordered::{Ordered, Taking};
+use super::zone::Clock;
 use super::{Datum, binary, fault, pgtype};
 use crate::error::SqlError;
 use freshet_engine::schema::{Type, Value};
@@ -210,7 +211,7 @@ pub(crate) fn check_dimensions(count: usize) -> Result<(), SqlError> {
 }
 
 /// The receive function.
-pub(crate) fn receive(element: Type, bytes: &[u8]) -> Result<Datum, SqlError> {
+pub(crate) fn receive(element: Type, bytes: &[u8], clock: &Clock) -> Result<Datum, SqlError> {
     let mut rest = bytes;
     let mut word = || -> Result<i32, SqlError> {
         let (word, after) = rest.split_first_chunk::<4>().ok_or_else(fault::binary_too_short)?;
@@ -243,7 +244,7 @@ pub(crate) fn receive(element: Type, bytes: &[u8]) -> Result<Datum, SqlError> {
                 let length = usize::try_from(length).map_err(|_| fault::binary_invalid())?;
                 let (item, after) = rest.split_at_checked(length).ok_or_else(fault::binary_too_short)?;
                 rest = after;
-                binary::read(element, item)?
+                binary::read(element, item, clock)?
             }
         });
     }
@@ -254,7 +255,7 @@ pub(crate) fn receive(element: Type, bytes: &[u8]) -> Result<Datum, SqlError> {
 }
 
 /// The send function.
-pub(crate) fn send(element: Type, stored: &[u8], out: &mut Vec<u8>) {
+pub(crate) fn send(element: Type, stored: &[u8], clock: &Clock, out: &mut Vec<u8>) {
     let Array { dimensions, items } = Array::from_stored(element, stored);
     let nulls = items.contains(&Datum::Null);
     let oid = pgtype::describe(element).oid;
@@ -269,7 +270,7 @@ pub(crate) fn send(element: Type, stored: &[u8], out: &mut Vec<u8>) {
         let start = out.len();
         out.extend_from_slice(&(-1i32).to_be_bytes());
         if *item != Datum::Null {
-            binary::write(element, &item.as_value(), out);
+            binary::write(element, &item.as_value(), clock, out);
             let length = (out.len() - start - 4) as i32;
             out[start..start + 4].copy_from_slice(&length.to_be_bytes());
         }

@@ -11,17 +11,19 @@
 //! | arrays | dimensions, flags, the element's oid, 4 each; each dimension: length and lower bound; each element: length, bytes |
 //! | text types, bytea | as they are |
 //! | oid and what is written as a name | 4 |
+//! | enums | the label |
 //! | "char" | 1, zero for none |
 //! | int2vector, oidvector | as arrays |
 //! | rows | how many fields, 4; each: its type's oid and its length, 4 each, then its bytes |
 
 use super::interval::{self, Interval};
-use super::{Datum, array, datetime, fault, json, numeric, record, text};
+use super::zone::Clock;
+use super::{Datum, array, datetime, fault, json, label, numeric, record, text};
 use crate::error::SqlError;
 use freshet_engine::schema::{SystemKind, Type, Value};
 
 /// The receive function.
-pub(crate) fn read(ty: Type, bytes: &[u8]) -> Result<Datum, SqlError> {
+pub(crate) fn read(ty: Type, bytes: &[u8], clock: &Clock) -> Result<Datum, SqlError> {
     Ok(match ty {
         Type::Bool => Datum::Bool(u8::from_be_bytes(exactly(bytes)?) != 0),
         Type::Int2 => Datum::Int(i16::from_be_bytes(exactly(bytes)?).into()),
@@ -54,7 +56,8 @@ pub(crate) fn read(ty: Type, bytes: &[u8]) -> Result<Datum, SqlError> {
         Type::Interval => Datum::Bytes(interval::receive(bytes)?.to_stored()),
         Type::Json => json::read_json(text::check_text(bytes)?)?,
         Type::Jsonb => json::receive_jsonb(bytes)?,
-        Type::Array(element) => array::receive(*element, bytes)?,
+        Type::Array(element) => array::receive(*element, bytes, clock)?,
+        Type::Enum(id) => Datum::Int(label::read(id, bytes, clock)?),
         Type::Oid(_) => Datum::Int(u32::from_be_bytes(exactly(bytes)?).into()),
         Type::Name => Datum::Bytes(text::limit_length(ty, text::check_text(bytes)?, false)?.into()),
         Type::CharByte if bytes == [0] => Datum::Bytes(Box::default()),
@@ -62,17 +65,17 @@ pub(crate) fn read(ty: Type, bytes: &[u8]) -> Result<Datum, SqlError> {
             let [byte] = exactly::<1>(bytes)?;
             Datum::Bytes(text::limit_length(ty, &[byte], false)?.into())
         }
-        Type::Vector(kind) => array::receive(Type::vector_element(kind), bytes)?,
+        Type::Vector(kind) => array::receive(Type::vector_element(kind), bytes, clock)?,
         Type::System(SystemKind::Record) => {
             return Err(SqlError::unsupported("input of anonymous composite types"));
         }
         Type::System(_) => Datum::Bytes(text::check_text(bytes)?.into()),
-        Type::Rounded(kind, digits) => text::rounded(read(kind.plain(), bytes)?, digits),
+        Type::Rounded(kind, digits) => text::rounded(read(kind.plain(), bytes, clock)?, digits),
     })
 }
 
 /// The send function. The value has the type's form and is not null.
-pub(crate) fn write(ty: Type, value: &Value<'_>, out: &mut Vec<u8>) {
+pub(crate) fn write(ty: Type, value: &Value<'_>, clock: &Clock, out: &mut Vec<u8>) {
     match (ty, *value) {
         (Type::Bool, Value::Bool(v)) => out.push(u8::from(v)),
         (Type::Int2, Value::Int(v)) => out.extend_from_slice(&(v as i16).to_be_bytes()),
@@ -92,13 +95,14 @@ pub(crate) fn write(ty: Type, value: &Value<'_>, out: &mut Vec<u8>) {
             out.push(1);
             json::Json::from_stored(v).write(out);
         }
-        (Type::Array(element), Value::Bytes(v)) => array::send(*element, v, out),
+        (Type::Array(element), Value::Bytes(v)) => array::send(*element, v, clock, out),
+        (Type::Enum(id), Value::Int(v)) => label::write(id, v, clock, out),
         (Type::Oid(_), Value::Int(v)) => out.extend_from_slice(&(v as u32).to_be_bytes()),
         (Type::System(SystemKind::Record), Value::Bytes(v)) => record::send(v, out),
         (Type::Name | Type::System(_), Value::Bytes(v)) => out.extend_from_slice(v),
         (Type::CharByte, Value::Bytes(v)) => out.push(v.first().copied().unwrap_or(0)),
-        (Type::Vector(kind), Value::Bytes(v)) => array::send(Type::vector_element(kind), v, out),
-        (Type::Rounded(kind, _), _) => write(kind.plain(), value, out),
+        (Type::Vector(kind), Value::Bytes(v)) => array::send(Type::vector_element(kind), v, clock, out),
+        (Type::Rounded(kind, _), _) => write(kind.plain(), value, clock, out),
         _ => panic!("invariant: a value has the form of its type: {ty:?}, {value:?}"),
     }
 }

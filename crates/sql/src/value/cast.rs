@@ -15,6 +15,7 @@
 //! | every type | | text types, by its output function | |
 //! | an integer | oid and what is written as a name | | |
 //! | oid | what is written as a name, and back | integer, bigint | |
+//! | an enum | | text types, as every type | |
 //! | int2vector, oidvector | the arrays that they are | | |
 
 use super::array::{Array, array_of};
@@ -40,11 +41,12 @@ pub fn is_text(ty: Type) -> bool {
     matches!(ty, Type::Text | Type::Varchar(_) | Type::Char(_) | Type::Name | Type::CharByte)
 }
 
-/// Whether values of the type, or of its elements, are written as names of objects.
+/// Whether values of the type, or of its elements, are written as names of objects, or as labels: by the catalog.
 pub fn shows_names(ty: Type) -> bool {
     match ty {
         Type::Array(element) => shows_names(*element),
         Type::Oid(kind) => kind.has_name(),
+        Type::Enum(_) => true,
         _ => false,
     }
 }
@@ -519,6 +521,7 @@ pub(crate) enum Category {
     Interval,
     Array,
     Json,
+    Enum,
     Other,
 }
 
@@ -534,6 +537,7 @@ pub(crate) fn category(ty: Type) -> Category {
         Type::Interval => Category::Interval,
         Type::Array(_) => Category::Array,
         Type::Json | Type::Jsonb => Category::Json,
+        Type::Enum(_) => Category::Enum,
         _ => Category::Other,
     }
 }

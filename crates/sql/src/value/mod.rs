@@ -10,6 +10,7 @@ mod float;
 pub mod function;
 pub(crate) mod interval;
 mod json;
+mod label;
 pub mod numeric;
 mod oid;
 pub mod operator;
@@ -134,7 +135,12 @@ pub fn from_text_by(ty: Type, text: &[u8], clock: &Clock) -> Result<Datum, SqlEr
 
 /// Reads PostgreSQL's binary form (receive function of the type).
 pub fn from_binary(ty: Type, bytes: &[u8]) -> Result<Datum, SqlError> {
-    binary::read(ty, bytes)
+    binary::read(ty, bytes, Clock::UTC)
+}
+
+/// As [`from_binary`], by a session's clock: labels of enums are found in its catalog.
+pub fn from_binary_by(ty: Type, bytes: &[u8], clock: &Clock) -> Result<Datum, SqlError> {
+    binary::read(ty, bytes, clock)
 }
 
 /// Appends PostgreSQL's text form. The value is not null.
@@ -149,5 +155,10 @@ pub fn to_text_by(ty: Type, value: &Value<'_>, clock: &Clock, out: &mut Vec<u8>)
 
 /// Appends PostgreSQL's binary form. The value is not null.
 pub fn to_binary(ty: Type, value: &Value<'_>, out: &mut Vec<u8>) {
-    binary::write(ty, value, out)
+    binary::write(ty, value, Clock::UTC, out)
+}
+
+/// As [`to_binary`], by a session's clock.
+pub fn to_binary_by(ty: Type, value: &Value<'_>, clock: &Clock, out: &mut Vec<u8>) {
+    binary::write(ty, value, clock, out)
 }

@@ -15,8 +15,14 @@
 //! | oid and what is written as a name | 26, 24, 2202..2206, 4089, 4096, 4191 | 4 | -1 |
 //! | name, "char" | 19, 18 | 64, 1 | -1 |
 //! | int2vector, oidvector | 22, 30 | -1 | -1 |
+//! | an enum | its own | 4 | -1 |
 
-use freshet_engine::schema::{OidKind, SystemKind, TimeKind, Type, VectorKind};
+use crate::catalog::{names, oid};
+use freshet_engine::catalog::Schema;
+use freshet_engine::schema::{EnumId, OidKind, SystemKind, TimeKind, Type, VectorKind};
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 /// The `n` of a `char` or `varchar` without a length modifier.
 pub const UNLIMITED: u32 = u32::MAX;
@@ -81,6 +87,7 @@ pub fn describe(ty: Type) -> PgType {
         Type::Vector(VectorKind::Int2) => (22, -1),
         Type::Vector(VectorKind::Oid) => (30, -1),
         Type::System(kind) => system_oid(kind),
+        Type::Enum(EnumId(oid)) => (oid, 4),
         Type::Rounded(kind, _) => {
             let PgType { oid, length, .. } = describe(kind.plain());
             (oid, length)
@@ -198,6 +205,9 @@ const ARRAYS: [(u32, u32); 39] = [
 ];
 
 fn array_oid(element: Type) -> u32 {
+    if let Type::Enum(EnumId(own)) = element {
+        return oid::row_array(own);
+    }
     let oid = describe(element).oid;
     let found = ARRAYS.iter().find(|(own, _)| *own == oid);
     // A few types of system relations have no arrays in PostgreSQL: those of their texts.
@@ -231,6 +241,42 @@ fn with_digits(plain: Type, modifier: i32) -> Type {
 
 fn numeric_modifier(precision: u16, scale: i16) -> i32 {
     (i32::from(precision) << 16 | i32::from(scale) & 0x7ff) + 4
+}
+
+thread_local! {
+    /// By what this thread names types of users.
+    static NAMED_BY: RefCell<Weak<Schema>> = const { RefCell::new(Weak::new()) };
+}
+
+/// From here on this thread names types of users as this schema does, along its path.
+pub fn name_by(schema: &Arc<Schema>) {
+    NAMED_BY.with_borrow_mut(|names| {
+        if !std::ptr::eq(names.as_ptr(), Arc::as_ptr(schema)) {
+            *names = Arc::downgrade(schema);
+        }
+    });
+}
+
+/// The enum's name, with its schema where it is not found without. Each name is made once and kept.
+fn enum_name(id: EnumId, behind: &str) -> &'static str {
+    static MADE: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
+    let schema = NAMED_BY.with_borrow(Weak::upgrade);
+    let found = schema.as_ref().and_then(|schema| Some(names::enum_name(schema, schema.enum_by_id(id)?)));
+    let name = found.unwrap_or_else(|| "enum".to_owned()) + behind;
+    let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(known) = made.get(name.as_str()) {
+        return known;
+    }
+    let kept: &'static str = name.leak();
+    made.insert(kept);
+    kept
+}
+
+/// The type with this oid and modifier (-1 for none), one of users' included.
+pub fn from_oid_in(oid: u32, modifier: i32, schema: &Schema) -> Option<Type> {
+    let of_user = |id: u32| schema.enum_by_id(EnumId(id)).map(|made| Type::Enum(made.id));
+    let array = || oid::relation_of_row_array(oid).and_then(of_user).map(Type::array_of);
+    from_oid(oid, modifier).or_else(|| of_user(oid)).or_else(array)
 }
 
 /// The type with this oid and modifier (-1 for none); `None` for an oid we do not have.
@@ -376,6 +422,7 @@ pub fn name(ty: Type) -> &'static str {
         Type::Vector(VectorKind::Oid) => "oidvector",
         Type::System(kind) => system_name(kind),
         Type::Rounded(kind, _) => name(kind.plain()),
+        Type::Enum(id) => enum_name(id, ""),
     }
 }
 
@@ -419,6 +466,7 @@ fn array_name(element: Type) -> &'static str {
             OidKind::Role => "regrole[]",
             OidKind::Collation => "regcollation[]",
         },
+        Type::Enum(id) => enum_name(id, "[]"),
         Type::System(kind) => match kind {
             SystemKind::NodeTree => "pg_node_tree[]",
             SystemKind::AclItem => "aclitem[]",

@@ -20,7 +20,7 @@ pub(crate) fn make(fields: &[Field<'_>], clock: &Clock) -> Datum {
     out.push(END);
     write_object(fields, clock, &mut out);
     out.push(END);
-    let sent: String = sent(fields).into_iter().map(char::from).collect();
+    let sent: String = sent(fields, clock).into_iter().map(char::from).collect();
     out.extend_from_slice(sent.as_bytes());
     Datum::Bytes(out.into())
 }
@@ -64,7 +64,7 @@ fn write_object(fields: &[Field<'_>], clock: &Clock, out: &mut Vec<u8>) {
 }
 
 /// How many fields, and of each its type, its length and its bytes.
-fn sent(fields: &[Field<'_>]) -> Vec<u8> {
+fn sent(fields: &[Field<'_>], clock: &Clock) -> Vec<u8> {
     let mut out = Vec::new();
     out.extend_from_slice(&(fields.len() as i32).to_be_bytes());
     for (_, ty, value) in fields {
@@ -74,7 +74,7 @@ fn sent(fields: &[Field<'_>]) -> Vec<u8> {
             continue;
         }
         let mut bytes = Vec::new();
-        binary::write(*ty, value, &mut bytes);
+        binary::write(*ty, value, clock, &mut bytes);
         out.extend_from_slice(&(bytes.len() as i32).to_be_bytes());
         out.extend_from_slice(&bytes);
     }

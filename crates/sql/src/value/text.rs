@@ -4,7 +4,7 @@
 
 use super::interval::Interval;
 use super::zone::Clock;
-use super::{Datum, array, datetime, fault, float, interval, json, numeric, oid, pgtype, record};
+use super::{Datum, array, datetime, fault, float, interval, json, label, numeric, oid, pgtype, record};
 use crate::error::SqlError;
 use freshet_engine::schema::{SystemKind, Type, Value};
 
@@ -22,6 +22,7 @@ pub(crate) fn read(ty: Type, text: &[u8], clock: &Clock) -> Result<Datum, SqlErr
         Type::Char(_) | Type::Varchar(_) | Type::Text | Type::Name | Type::CharByte => {
             Datum::Bytes(limit_length(ty, check_text(text)?, false)?.into())
         }
+        Type::Enum(id) => Datum::Int(label::read(id, text, clock)?),
         Type::Oid(kind) => Datum::Int(oid::read(kind, check_text(text)?, clock)?.into()),
         Type::Vector(kind) => oid::read_vector(kind, check_text(text)?)?,
         Type::System(SystemKind::Record) => {
@@ -96,6 +97,7 @@ pub(crate) fn write(ty: Type, value: &Value<'_>, clock: &Clock, out: &mut Vec<u8
         (Type::Varchar(_) | Type::Text | Type::Json, Value::Bytes(v)) => out.extend_from_slice(v),
         (Type::System(SystemKind::Record), Value::Bytes(v)) => out.extend_from_slice(record::text_of(v)),
         (Type::Name | Type::CharByte | Type::System(_), Value::Bytes(v)) => out.extend_from_slice(v),
+        (Type::Enum(id), Value::Int(v)) => label::write(id, v, clock, out),
         (Type::Oid(kind), Value::Int(v)) => oid::write(kind, v as u32, clock, out),
         (Type::Vector(kind), Value::Bytes(v)) => oid::write_vector(kind, v, out),
         (Type::Bytea, Value::Bytes(v)) => write_bytea(v, out),

@@ -7,7 +7,7 @@ use super::{Function, FunctionId, json};
 use crate::bind::record::{MAKE, RECORD};
 use crate::error::SqlError;
 use crate::value::json as documents;
-use crate::value::{Datum, cast, record, text as texts};
+use crate::value::{Datum, cast, label, record, text as texts};
 use freshet_engine::schema::{OidKind, Type, Value};
 
 /// The function that gives a document with a value at a path; no statement can call it.
@@ -28,6 +28,9 @@ pub enum Variadic {
     Row,
     /// A document with a value at a path.
     Assign,
+    EnumFirst,
+    EnumLast,
+    EnumRange,
     Privilege(Privileged),
 }
 
@@ -65,11 +68,40 @@ fn named(name: &str) -> Option<(Variadic, Type)> {
     })
 }
 
+fn of_enum(name: &str) -> Option<Variadic> {
+    Some(match name {
+        "enum_first" => Variadic::EnumFirst,
+        "enum_last" => Variadic::EnumLast,
+        "enum_range" => Variadic::EnumRange,
+        _ => return None,
+    })
+}
+
+/// What asks for an enum's labels is given a value of it, or a null.
+fn resolve_of_enum(which: Variadic, name: &str, arguments: &[Option<Type>]) -> Result<Function, SqlError> {
+    let missing = || super::unresolved("42883", name, arguments, "does not exist", "No function matches");
+    let takes = 1..=1 + usize::from(which == Variadic::EnumRange);
+    if !takes.contains(&arguments.len()) {
+        return Err(missing());
+    }
+    let Some(&ty) = arguments.iter().flatten().next() else {
+        return Err(SqlError::new("42804", "could not determine polymorphic type because input has type unknown"));
+    };
+    if !matches!(ty, Type::Enum(_)) || arguments.iter().flatten().any(|other| *other != ty) {
+        return Err(missing());
+    }
+    let result = if which == Variadic::EnumRange { Type::array_of(ty) } else { ty };
+    Ok(Function { id: FunctionId::Variadic(which), arguments: vec![ty; arguments.len()].into(), result })
+}
+
 pub(super) fn exists(name: &str) -> bool {
-    named(name).is_some()
+    named(name).is_some() || of_enum(name).is_some()
 }
 
 pub(super) fn resolve(name: &str, arguments: &[Option<Type>]) -> Option<Result<Function, SqlError>> {
+    if let Some(of) = of_enum(name) {
+        return Some(resolve_of_enum(of, name, arguments));
+    }
     let (which, result) = named(name)?;
     let missing = || super::unresolved("42883", name, arguments, "does not exist", "No function matches");
     let mut types: Vec<Type> = arguments.iter().map(|ty| ty.unwrap_or(Type::Text)).collect();
@@ -107,6 +139,7 @@ pub(super) fn resolve(name: &str, arguments: &[Option<Type>]) -> Option<Result<F
             None => false,
         },
         Variadic::BuildObject | Variadic::BuildArray | Variadic::Row | Variadic::Assign => true,
+        Variadic::EnumFirst | Variadic::EnumLast | Variadic::EnumRange => true,
     };
     if !ok {
         return Some(Err(missing()));
@@ -117,6 +150,11 @@ pub(super) fn resolve(name: &str, arguments: &[Option<Type>]) -> Option<Result<F
 impl Variadic {
     pub(super) fn call(self, a: &Arguments<'_>) -> Result<Datum, SqlError> {
         match self {
+            Variadic::EnumFirst | Variadic::EnumLast => label::end(a.types[0], self == Variadic::EnumLast, a.clock),
+            Variadic::EnumRange => {
+                let bound = |at: usize| a.values.get(at).map_or(Datum::Null, |value| Datum::from(*value));
+                label::range(a.types[0], &bound(0), &bound(1), a.clock)
+            }
             Variadic::Format => format(a),
             Variadic::Nulls => Ok(Datum::Int(a.values.iter().filter(|v| v.is_null()).count() as i64)),
             Variadic::NotNulls => Ok(Datum::Int(a.values.iter().filter(|v| !v.is_null()).count() as i64)),

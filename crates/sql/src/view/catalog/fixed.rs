@@ -105,6 +105,11 @@ pub struct TypeFacts {
     pub collation: u32,
 }
 
+/// Of enums, whose names are not here.
+pub const ENUM: TypeFacts = TypeFacts { name: "", length: 4, by_value: true, align: 'i', storage: 'p', collation: 0 };
+pub const ENUM_ARRAY: TypeFacts =
+    TypeFacts { name: "", length: -1, by_value: false, align: 'i', storage: 'x', collation: 0 };
+
 static TYPES: LazyLock<HashMap<u32, TypeFacts>> = LazyLock::new(|| {
     let text = &TEXTS["pg_type"];
     let at = |name: &str| text.columns.iter().position(|c| *c == name).expect("a column of pg_type");
@@ -150,4 +155,10 @@ pub fn operator_class(method: u32, ty: u32) -> u32 {
         ty => ty,
     };
     CLASSES.get(&(method, ty)).copied().unwrap_or(0)
+}
+
+/// That which enums share: it takes `anyenum`.
+pub fn operator_class_of_enums(method: u32) -> u32 {
+    const BTREE: u32 = 403;
+    if method == BTREE { 3522 } else { 3523 }
 }

@@ -423,7 +423,25 @@ fn measures(ty: Type) -> Measures {
 
 /// `data_type`: the type without its modifier.
 fn data_type(ty: Type) -> String {
-    if let Type::Array(_) = ty.as_array() { "ARRAY".to_owned() } else { pgtype::name(ty).to_owned() }
+    match ty.as_array() {
+        Type::Array(_) => "ARRAY".to_owned(),
+        Type::Enum(_) => "USER-DEFINED".to_owned(),
+        _ => pgtype::name(ty).to_owned(),
+    }
+}
+
+/// `udt_schema` and `udt_name`.
+fn type_place(schema: &Schema, ty: Type) -> (String, String) {
+    let (Type::Enum(id) | Type::Array(&Type::Enum(id))) = ty else {
+        let facts = fixed::type_facts(pgtype::describe(ty).oid);
+        return ("pg_catalog".to_owned(), facts.map_or_else(String::new, |f| f.name.to_owned()));
+    };
+    let Some(made) = schema.enum_by_id(id) else { return Default::default() };
+    let space = namespace_name(schema, made.def.namespace);
+    match ty {
+        Type::Enum(_) => (space, made.def.name.clone()),
+        _ => (space, super::objects::array_name(&made.def.name)),
+    }
 }
 
 fn columns(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
@@ -455,7 +473,7 @@ fn column_row(
 ) -> Vec<Datum> {
     let database = database(about);
     let measures = measures(ty);
-    let facts = attribute.facts().1;
+    let (type_space, type_name) = type_place(about.schema, ty);
     let text =
         attribute.default.map(|text| super::definition::default(about.schema, relation.oid, attribute.number, text));
     let is_generated = attribute.role == ColumnRole::Generated;
@@ -480,8 +498,8 @@ fn column_row(
         collation.map(|_| "pg_catalog"),
         collation,
         database,
-        "pg_catalog",
-        facts.map_or("", |f| f.name),
+        type_space,
+        type_name,
         attribute.number.to_string(),
         "NO",
     ];
@@ -515,8 +533,7 @@ fn element_types(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
         for attribute in relation.attributes() {
             let Some(Type::Array(element)) = attribute.ty.map(Type::as_array) else { continue };
             let number = attribute.number;
-            let oid = pgtype::describe(*element).oid;
-            let name = fixed::type_facts(oid).map_or("", |f| f.name);
+            let (type_space, type_name) = type_place(about.schema, *element);
             rows.row(cells![
                 database,
                 space.as_str(),
@@ -525,8 +542,8 @@ fn element_types(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
                 number.to_string(),
                 data_type(*element),
                 database,
-                "pg_catalog",
-                name,
+                type_space,
+                type_name,
                 format!("a{number}"),
             ]);
         }

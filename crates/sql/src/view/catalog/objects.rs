@@ -15,7 +15,7 @@ use freshet_engine::catalog::{
     Action, CheckOption, ColumnRole, Constraint, ConstraintKind, ForeignKey, IndexDef, NamespaceId, RoleId, Schema,
     Table,
 };
-use freshet_engine::schema::{Type, VectorKind};
+use freshet_engine::schema::{EnumId, Type, VectorKind};
 
 /// The access method of tables.
 const HEAP: u32 = 2;
@@ -25,6 +25,8 @@ const RECORD_IN: u32 = 2290;
 const RECORD_OUT: u32 = 2291;
 const ARRAY_IN: u32 = 750;
 const ARRAY_OUT: u32 = 751;
+const ENUM_IN: u32 = 3504;
+const ENUM_OUT: u32 = 3505;
 
 /// Oids of the relations that others name.
 mod class {
@@ -122,6 +124,7 @@ pub static SOURCES: &[Source] = &[
         ],
         row_types,
     ),
+    source("pg_enum", &["oid", "enumtypid", "enumsortorder", "enumlabel"], enum_labels),
     source(
         "pg_index",
         &[
@@ -408,8 +411,55 @@ fn row_types(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
         };
         rows.row(row(own, relation.name, 'c', 'C', relation.oid, 0, array));
         if array != 0 {
-            let name: String = std::iter::once('_').chain(relation.name.chars()).take(63).collect();
-            rows.row(row(array, &name, 'b', 'A', 0, own, 0));
+            rows.row(row(array, &array_name(relation.name), 'b', 'A', 0, own, 0));
+        }
+    }
+    enum_types(about.schema, rows);
+    Ok(())
+}
+
+/// Enums and their arrays.
+fn enum_types(schema: &Schema, rows: &mut Filler<'_>) {
+    for made in schema.enums() {
+        let (own, array) = (made.id.0, oid::row_array(made.id.0));
+        let mut row = |oid: u32, name: &str, facts: fixed::TypeFacts, element: u32, array: u32| {
+            let is_enum = element == 0;
+            let (input, output) = if is_enum { (ENUM_IN, ENUM_OUT) } else { (ARRAY_IN, ARRAY_OUT) };
+            rows.row(cells![
+                oid,
+                name,
+                made.def.namespace.0,
+                roles::owner(schema, own),
+                facts.length,
+                facts.by_value,
+                if is_enum { 'e' } else { 'b' },
+                if is_enum { 'E' } else { 'A' },
+                true,
+                ',',
+                0,
+                element,
+                array,
+                input,
+                output,
+                facts.align,
+                facts.storage,
+                -1
+            ]);
+        };
+        row(own, &made.def.name, fixed::ENUM, 0, array);
+        row(array, &array_name(&made.def.name), fixed::ENUM_ARRAY, own, 0);
+    }
+}
+
+/// What the type of arrays of a type of this name is called.
+pub fn array_name(name: &str) -> String {
+    std::iter::once('_').chain(name.chars()).take(63).collect()
+}
+
+fn enum_labels(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
+    for made in about.schema.enums() {
+        for (at, label) in made.def.labels.iter().enumerate() {
+            rows.row(cells![label.oid, made.id.0, (at + 1) as f32, label.text.as_str()]);
         }
     }
     Ok(())
@@ -435,7 +485,11 @@ fn index_row(table: &Table, id: u32, def: &IndexDef) -> [Datum; 17] {
     let type_oid = |column: u16| pgtype::describe(table.def.columns[usize::from(column)].ty).oid;
     let types: Vec<u32> = def.columns.iter().map(|k| type_oid(k.column)).collect();
     let collation = |at: usize| i64::from(key_collation(table, def, at));
-    let default_class = |at: usize| fixed::operator_class(method, types[at]);
+    let default_class = |at: usize| match table.def.columns[usize::from(def.columns[at].column)].ty {
+        Type::Enum(_) => fixed::operator_class_of_enums(method),
+        Type::Array(Type::Enum(_)) => fixed::operator_class(method, 1009),
+        _ => fixed::operator_class(method, types[at]),
+    };
     let class = |at: usize| i64::from(def.names_of(at).class.map_or_else(|| default_class(at), |class| class.0));
     let option = |(at, key): (usize, &freshet_engine::schema::KeyColumn)| {
         let against = def.nulls_against >> at.min(31) & 1 == 1;
@@ -601,6 +655,7 @@ fn descriptions(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
         let class = match object {
             id if constraints.contains(&id) => class::CONSTRAINT,
             id if schema.namespace_by_id(NamespaceId(id)).is_some() => class::NAMESPACE,
+            id if schema.enum_by_id(EnumId(id)).is_some() => class::TYPE,
             _ => class::CLASS,
         };
         rows.row(cells![object, class, i32::from(column as i16), text.as_ref()]);
@@ -649,6 +704,13 @@ fn dependencies(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
         add(itself, (class::NAMESPACE, table.def.namespace.0, 0), 'n');
         add((class::TYPE, oid::row_type(table.id.0), 0), itself, 'i');
         for (at, def) in table.def.columns.iter().enumerate() {
+            match def.ty {
+                Type::Enum(of) if def.is_visible() => add(column(at as u16), (class::TYPE, of.0, 0), 'n'),
+                Type::Array(Type::Enum(of)) if def.is_visible() => {
+                    add(column(at as u16), (class::TYPE, oid::row_array(of.0), 0), 'n');
+                }
+                _ => {}
+            }
             if def.is_visible() && def.default.is_some() && !def.is_identity() {
                 let default = (class::ATTRDEF, oid::column_default(table.id.0, at as u16 + 1), 0);
                 add(default, column(at as u16), 'a');
@@ -691,6 +753,11 @@ fn dependencies(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
                 schema.table_by_id(table).is_some_and(|t| t.def.columns[usize::from(column)].is_identity());
             add(own, (class::CLASS, table.0, i32::from(column) + 1), if of_identity { 'i' } else { 'a' });
         }
+    }
+    for made in schema.enums() {
+        let own = (class::TYPE, made.id.0, 0);
+        add(own, (class::NAMESPACE, made.def.namespace.0, 0), 'n');
+        add((class::TYPE, oid::row_array(made.id.0), 0), own, 'i');
     }
     for view in schema.views() {
         let (own, rule) = ((class::CLASS, view.id, 0), (class::REWRITE, oid::rule(view.id), 0));

@@ -59,7 +59,12 @@ impl Attribute<'_> {
     /// Its type's oid, with what the catalog says of that.
     pub fn facts(&self) -> (u32, Option<&'static TypeFacts>) {
         let oid = self.ty.map_or(0, |ty| pgtype::describe(ty).oid);
-        (oid, fixed::type_facts(oid))
+        let facts = match self.ty {
+            Some(Type::Enum(_)) => Some(&fixed::ENUM),
+            Some(Type::Array(Type::Enum(_))) => Some(&fixed::ENUM_ARRAY),
+            _ => fixed::type_facts(oid),
+        };
+        (oid, facts)
     }
 
     pub fn modifier(&self) -> i32 {
