@@ -564,7 +564,10 @@ impl Session {
         let notice = parse::cut_name_notice(sql).or_else(|| parse::digits_notice(sql));
         let notice = notice.or_else(|| parse::global_notice(sql));
         let notice = notice.or(routed.notice.take()).map(Box::new);
-        let needs_catalog = routed.uses_clock || routed.columns.iter().any(|c| cast::shows_names(c.ty));
+        // Definitions look at rows by expressions that may need it.
+        let needs_catalog = routed.uses_clock
+            || matches!(routed.plan, Plan::Define(_))
+            || routed.columns.iter().any(|c| cast::shows_names(c.ty));
         let prepared = Arc::new(Prepared {
             sql: sql.to_owned(),
             parameters: routed.parameters,

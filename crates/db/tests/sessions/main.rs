@@ -4,6 +4,7 @@ mod boundaries;
 mod constraints;
 mod copying;
 mod embedded;
+mod enums;
 mod locks;
 #[cfg(feature = "query")]
 mod plans;

@@ -85,6 +85,22 @@ impl Default for Schema {
 }
 
 impl Schema {
+    /// The same enums along the same path, and nothing else: it keeps no table's memory.
+    pub fn enums_alone(&self) -> Schema {
+        Schema {
+            version: self.version,
+            path: self.path.clone(),
+            enums: self.enums.clone(),
+            enums_by_id: self.enums_by_id.clone(),
+            namespaces: self.namespaces.clone(),
+            ..Schema::default()
+        }
+    }
+
+    pub fn has_enums(&self) -> bool {
+        !self.enums_by_id.is_empty()
+    }
+
     // ---- names
 
     pub fn path(&self) -> &SchemaPath {

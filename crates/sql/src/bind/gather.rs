@@ -9,7 +9,7 @@ use crate::compiled::sort::KeyOrder;
 use crate::error::SqlError;
 use crate::expr::Expr;
 use crate::value::aggregate::Gathered;
-use crate::value::cast::CastContext;
+use crate::value::cast::{self, CastContext};
 use crate::value::pgtype::name as type_name;
 use freshet_engine::schema::Type;
 use sqlparser::ast::{self, FunctionArg, FunctionArgExpr, FunctionArgumentClause, FunctionArguments};
@@ -141,6 +141,8 @@ impl Binder<'_> {
             let message = "in an aggregate with DISTINCT, ORDER BY expressions must appear in argument list";
             return Err(SqlError::new("42P10", message).into());
         }
+        // Documents show names and labels.
+        self.uses_clock |= signature.arguments.iter().any(|ty| cast::shows_names(*ty));
         let result = signature.result;
         let gathered = Some(Box::new(Gathers { signature, args: exprs, order }));
         let function = AggregateFunction::Gathered;

@@ -20,6 +20,11 @@ pub fn kept_name(made: &EnumType) -> String {
     format!("{KEPT_ENUM}{} {}", made.id.0, made.def.name)
 }
 
+/// Whether a definition's text calls the enum so, by whatever name it had.
+pub fn names_kept(text: &str, id: EnumId) -> bool {
+    text.contains(&format!("\"{KEPT_ENUM}{} ", id.0))
+}
+
 /// The number and the name that such a name has.
 pub fn kept_enum(name: &str) -> Option<(EnumId, &str)> {
     let (number, name) = name.strip_prefix(KEPT_ENUM)?.split_once(' ')?;

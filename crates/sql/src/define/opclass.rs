@@ -51,6 +51,7 @@ fn accepts(class: &str, ty: Type) -> Option<bool> {
         "bytea_ops" => ty == Type::Bytea,
         "char_ops" => ty == Type::CharByte,
         "date_ops" => ty == Type::Date,
+        "enum_ops" => matches!(ty, Type::Enum(_)),
         "float4_ops" => ty == Type::Float4,
         "float8_ops" => ty == Type::Float8,
         "int2_ops" => ty == Type::Int2,

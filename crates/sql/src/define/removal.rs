@@ -3,14 +3,16 @@
 //! Dependents are told in PostgreSQL's order: of the objects that depend on one, those that were made first; each before what depends on it
 //! in turn, unless that depends on a later one too.
 
+use super::retype::mentions;
 use crate::bind::names::{RelationName, namespace_name};
-use crate::bind::types::kept_name;
+use crate::bind::types::names_kept;
 use crate::catalog::Catalog;
 use crate::error::SqlError;
 use crate::notice::Notice;
-use crate::value::quoted_ident;
-use freshet_engine::catalog::{ColumnDef, ConstraintKind, NamespaceId, Schema, Table, TableId};
-use freshet_engine::schema::{EnumId, OidKind};
+use freshet_engine::catalog::{
+    ColumnDef, ColumnRole, ConstraintKind, Index, IndexId, NamespaceId, Schema, Table, TableId,
+};
+use freshet_engine::schema::{EnumId, OidKind, Type};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -42,8 +44,14 @@ pub(super) struct Removal {
     pub enums: BTreeSet<EnumId>,
     /// Of tables that stay, of types that go.
     pub columns: BTreeSet<(TableId, u16)>,
+    pub indexes: BTreeSet<IndexId>,
+    /// Hidden columns of indexes that go.
+    pub hidden: BTreeSet<(TableId, u16)>,
     dependents: Vec<Dependent>,
 }
+
+/// More than a table has columns.
+const COLUMNS_MAX: u16 = 2000;
 
 /// PostgreSQL tells no more.
 const TOLD_MAX: usize = 100;
@@ -60,6 +68,8 @@ impl Removal {
             defaults: BTreeSet::new(),
             enums: BTreeSet::new(),
             columns: BTreeSet::new(),
+            indexes: BTreeSet::new(),
+            hidden: BTreeSet::new(),
             dependents: Vec::new(),
         }
     }
@@ -142,17 +152,12 @@ impl Removal {
     }
 
     fn size(&self) -> usize {
-        self.tables.len()
-            + self.views.len()
-            + self.sequences.len()
-            + self.constraints.len()
-            + self.defaults.len()
-            + self.columns.len()
+        let parts = self.defaults.len() + self.columns.len() + self.indexes.len();
+        self.tables.len() + self.views.len() + self.sequences.len() + self.constraints.len() + parts
     }
 
     /// Columns of the type go, and so do views that read these, or that name the type.
     fn close_enum(&mut self, schema: &Arc<Schema>, id: EnumId) {
-        let Some(made) = schema.enum_by_id(id) else { return };
         let on_what = format!("type {}", self.type_name(id));
         let columns: Vec<_> = schema.columns_of_enum(id).map(|(table, at)| (table.clone(), at)).collect();
         for (table, at) in columns {
@@ -161,36 +166,42 @@ impl Removal {
             }
             let column = &table.def.columns[at];
             self.columns.insert((table.id, at as u16));
-            let object = (table.id.0, Some(at as u16));
+            // Those of one table are told from its last to its first, before what is computed of them.
+            let object = (table.id.0, Some(COLUMNS_MAX - at as u16));
             if column.is_visible() {
+                let array = if column.ty == Type::Enum(id) { "" } else { "[]" };
                 let name = format!("column {} of table {}", column.name, self.relation(table.id.0));
-                self.add((id.0, None), object, name.clone(), &on_what);
-                self.close_column(schema, &table, at, &name);
+                self.add((id.0, None), object, name.clone(), &format!("{on_what}{array}"));
+                self.close_column(schema, (&table, at), object, &name);
             }
         }
-        let kept = quoted_ident(&kept_name(made));
-        for view in schema.views().filter(|view| view.def.query.contains(&kept)) {
+        for view in schema.views().filter(|view| names_kept(&view.def.query, id)) {
             self.views.insert(view.id);
             self.note((id.0, None), (view.id, None), "view", &on_what);
         }
         for table in schema.tables() {
             if !self.tables.contains(&table.id) {
-                self.close_texts(table, id, &kept, &on_what);
+                self.close_texts(schema, table, id, &on_what);
             }
         }
     }
 
     /// Defaults and checks of columns that stay, and that name the type.
-    fn close_texts(&mut self, table: &Table, id: EnumId, kept: &str, on_what: &str) {
+    fn close_texts(&mut self, schema: &Arc<Schema>, table: &Table, id: EnumId, on_what: &str) {
         let shown = self.relation(table.id.0);
         for (at, column) in table.def.columns.iter().enumerate() {
             let at = at as u16;
-            let names = column.default.as_deref().is_some_and(|text| text.contains(kept));
+            let names = column.default.as_deref().is_some_and(|text| names_kept(text, id));
             if !names || self.columns.contains(&(table.id, at)) {
                 continue;
             }
-            let object = (table.id.0, Some(at));
-            if column.is_computed() {
+            let object = (table.id.0, Some(COLUMNS_MAX + at));
+            if column.role == ColumnRole::Hidden {
+                self.hidden.insert((table.id, at));
+                for index in table.indexes.iter().filter(|index| index.def.columns.iter().any(|c| c.column == at)) {
+                    self.close_index(schema, (table, index), id, on_what);
+                }
+            } else if column.is_computed() {
                 self.columns.insert((table.id, at));
                 self.add((id.0, None), object, format!("column {} of table {shown}", column.name), on_what);
             } else {
@@ -199,10 +210,13 @@ impl Removal {
                 self.add((id.0, None), object, name, on_what);
             }
         }
+        for index in table.indexes.iter().filter(|i| i.def.predicate.as_deref().is_some_and(|p| names_kept(p, id))) {
+            self.close_index(schema, (table, index), id, on_what);
+        }
         for constraint in &table.def.constraints {
             let ConstraintKind::Check { condition, columns } = &constraint.kind else { continue };
             let goes = columns.iter().any(|&column| self.columns.contains(&(table.id, column)));
-            if condition.contains(kept) && !goes {
+            if names_kept(condition, id) && !goes {
                 self.constraints.insert((table.id, constraint.id));
                 let name = format!("constraint {} on table {shown}", constraint.name);
                 self.add((id.0, None), (constraint.id, None), name, on_what);
@@ -210,7 +224,21 @@ impl Removal {
         }
     }
 
-    fn close_column(&mut self, schema: &Arc<Schema>, table: &Table, at: usize, on_what: &str) {
+    /// An index over an expression that names the type is told of unless it goes with a column that does.
+    fn close_index(&mut self, schema: &Arc<Schema>, (table, index): (&Table, &Index), id: EnumId, on_what: &str) {
+        let keys = index.def.columns.iter().filter_map(|c| table.def.columns[usize::from(c.column)].default.as_deref());
+        let texts: Vec<&str> = keys.chain(index.def.predicate.as_deref()).collect();
+        let mut columns = self.columns.iter().filter(|(of, _)| *of == table.id);
+        let goes_along =
+            columns.any(|&(_, at)| texts.iter().any(|text| mentions(text, &table.def, usize::from(at), schema)));
+        self.indexes.insert(index.id);
+        if !goes_along {
+            let name = format!("index {}", self.relation(index.id.0));
+            self.add((id.0, None), (index.id.0, None), name, on_what);
+        }
+    }
+
+    fn close_column(&mut self, schema: &Arc<Schema>, (table, at): (&Table, usize), on: Object, on_what: &str) {
         let namespace = namespace_name(schema, table.def.namespace);
         let relation = RelationName { namespace: Some(namespace), name: table.def.name.clone() };
         let visible = |columns: &[ColumnDef]| -> Vec<String> {
@@ -221,7 +249,7 @@ impl Removal {
         for view in schema.readers(table.id.0) {
             if super::view::uses_column(&view.def.query, &relation, &columns, place, schema) {
                 self.views.insert(view.id);
-                self.note((table.id.0, Some(at as u16)), (view.id, None), "view", on_what);
+                self.note(on, (view.id, None), "view", on_what);
             }
         }
     }

@@ -7,7 +7,9 @@ use crate::bind::scope::fold;
 use crate::catalog::oid;
 use crate::error::SqlError;
 use crate::role::acl::Privileges;
-use freshet_engine::catalog::{IndexId, NamespaceId, Schema, SequenceValue, Table, TableDef, TableId};
+use freshet_engine::catalog::{
+    ColumnDef, ColumnRole, IndexId, NamespaceId, Schema, SequenceValue, Table, TableDef, TableId,
+};
 use freshet_engine::schema::EnumId;
 use sqlparser::ast::{self, CommentObject, Ident, ObjectName, ObjectType, TruncateIdentityOption};
 use std::sync::Arc;
@@ -195,6 +197,17 @@ impl Definer<'_> {
             self.nothing_awaited(&table, "DROP TABLE")?;
             self.engine.drop_table_by_id(id)?;
             self.temporary.on_commit.retain(|(temporary, _)| *temporary != id);
+        }
+        for &index in &removal.indexes {
+            self.engine.drop_index_by_id(index)?;
+        }
+        for &(table, at) in &removal.hidden {
+            self.change_def(table, |def| {
+                let ty = def.columns[usize::from(at)].ty;
+                let name = format!("........pg.dropped.{}........", at + 1);
+                def.columns[usize::from(at)] =
+                    ColumnDef { name, ty, role: ColumnRole::Dropped, ..ColumnDef::default() };
+            })?;
         }
         for &(table, at) in &removal.columns {
             let Some(table) = self.engine.schema().table_by_id(table).cloned() else { continue };

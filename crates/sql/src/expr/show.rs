@@ -1,7 +1,7 @@
 //! How does EXPLAIN write a condition?
 
 use super::Expr;
-use crate::value::{Datum, operator::BinaryOperator};
+use crate::value::{Datum, operator::BinaryOperator, quoted_literal};
 use freshet_engine::schema::Type;
 
 /// The expression as text; `name` names a column of a source.
@@ -105,6 +105,12 @@ fn constant(datum: &Datum, ty: Option<Type>) -> String {
         (Datum::Null, _) => return "NULL".to_owned(),
         (Datum::Int(v), None) => return v.to_string(),
         (Datum::Bool(v), _) => return v.to_string(),
+        (Datum::Int(number), Some(Type::Enum(id))) => {
+            if let Some(label) = crate::value::pgtype::label_named(id, *number) {
+                return format!("{}::{}", quoted_literal(&label), crate::value::pgtype::format_type(Type::Enum(id)));
+            }
+            text.extend_from_slice(number.to_string().as_bytes());
+        }
         (datum, Some(ty)) => crate::value::to_text(ty, &datum.as_value(), &mut text),
         (Datum::Bytes(v), None) => text.extend_from_slice(v),
         (other, None) => return format!("{other:?}"),

@@ -379,6 +379,7 @@ impl Session {
         self.clock_read = self.clock_read && self.block == Block::Explicit;
         self.read_clock();
         let schema = self.schema_to_plan_by();
+        let schema = self.named(&schema);
         let mut binder = Binder::new(sql, &schema, &[]);
         let mut values = Vec::with_capacity(wanted.len());
         for (i, (argument, &ty)) in arguments.iter().zip(wanted).enumerate() {

@@ -57,7 +57,7 @@ pub(crate) fn end(ty: Type, last: bool, clock: &Clock) -> Result<Datum, SqlError
     }
 }
 
-/// `enum_range`: all labels from one to another; a null is the first or the last.
+/// `enum_range` of two values: all labels from one to the other; a null is the first or the last.
 pub(crate) fn range(ty: Type, from: &Datum, to: &Datum, clock: &Clock) -> Result<Datum, SqlError> {
     let Type::Enum(id) = ty else { return Ok(Datum::Null) };
     let made = of(id, clock)?;

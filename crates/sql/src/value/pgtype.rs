@@ -22,7 +22,7 @@ use freshet_engine::catalog::Schema;
 use freshet_engine::schema::{EnumId, OidKind, SystemKind, TimeKind, Type, VectorKind};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Mutex, PoisonError};
 
 /// The `n` of a `char` or `varchar` without a length modifier.
 pub const UNLIMITED: u32 = u32::MAX;
@@ -244,24 +244,30 @@ fn numeric_modifier(precision: u16, scale: i16) -> i32 {
 }
 
 thread_local! {
-    /// By what this thread names types of users.
-    static NAMED_BY: RefCell<Weak<Schema>> = const { RefCell::new(Weak::new()) };
+    /// By what this thread names types of users, where there are any.
+    static NAMED_BY: RefCell<Option<Schema>> = const { RefCell::new(None) };
 }
 
 /// From here on this thread names types of users as this schema does, along its path.
-pub fn name_by(schema: &Arc<Schema>) {
-    NAMED_BY.with_borrow_mut(|names| {
-        if !std::ptr::eq(names.as_ptr(), Arc::as_ptr(schema)) {
-            *names = Arc::downgrade(schema);
-        }
-    });
+pub fn name_by(schema: &Schema) {
+    NAMED_BY.with_borrow_mut(|names| *names = schema.has_enums().then(|| schema.enums_alone()));
+}
+
+/// The enum's label of this number, by the schema that names types: for EXPLAIN.
+pub fn label_named(id: EnumId, number: i64) -> Option<String> {
+    NAMED_BY.with_borrow(|schema| {
+        let label = schema.as_ref()?.enum_by_id(id)?.def.label_of(number);
+        label.map(|label| label.text.clone())
+    })
 }
 
 /// The enum's name, with its schema where it is not found without. Each name is made once and kept.
 fn enum_name(id: EnumId, behind: &str) -> &'static str {
     static MADE: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
-    let schema = NAMED_BY.with_borrow(Weak::upgrade);
-    let found = schema.as_ref().and_then(|schema| Some(names::enum_name(schema, schema.enum_by_id(id)?)));
+    let found = NAMED_BY.with_borrow(|schema| {
+        let schema = schema.as_ref()?;
+        Some(names::enum_name(schema, schema.enum_by_id(id)?))
+    });
     let name = found.unwrap_or_else(|| "enum".to_owned()) + behind;
     let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(known) = made.get(name.as_str()) {

@@ -13,7 +13,7 @@ use crate::value::numeric::Numeric;
 use crate::value::pgtype::{self, NUMERIC};
 use crate::value::{Datum, array_datum, quoted_ident};
 use freshet_engine::catalog::{NamespaceId, RoleId, Table};
-use freshet_engine::schema::{OidKind, SystemKind, Type, Value};
+use freshet_engine::schema::{EnumId, OidKind, SystemKind, Type, Value};
 use std::sync::Arc;
 
 type Result = std::result::Result<Datum, SqlError>;
@@ -226,6 +226,7 @@ fn known_comment(number: u32) -> Option<&'static str> {
 fn is_listed(catalog: &Catalog, number: u32, listing: &str) -> bool {
     match listing {
         "pg_class" => catalog.relation(number).is_some(),
+        "pg_type" => catalog.schema.enum_by_id(EnumId(number)).is_some(),
         "pg_namespace" => catalog.namespace_name(NamespaceId(number)).is_some(),
         "pg_constraint" => catalog.constraint(number).is_some(),
         _ => false,

@@ -84,9 +84,7 @@ fn resolve_of_enum(which: Variadic, name: &str, arguments: &[Option<Type>]) -> R
     if !takes.contains(&arguments.len()) {
         return Err(missing());
     }
-    let Some(&ty) = arguments.iter().flatten().next() else {
-        return Err(SqlError::new("42804", "could not determine polymorphic type because input has type unknown"));
-    };
+    let Some(&ty) = arguments.iter().flatten().next() else { return Err(missing()) };
     if !matches!(ty, Type::Enum(_)) || arguments.iter().flatten().any(|other| *other != ty) {
         return Err(missing());
     }
@@ -152,7 +150,9 @@ impl Variadic {
         match self {
             Variadic::EnumFirst | Variadic::EnumLast => label::end(a.types[0], self == Variadic::EnumLast, a.clock),
             Variadic::EnumRange => {
-                let bound = |at: usize| a.values.get(at).map_or(Datum::Null, |value| Datum::from(*value));
+                // One value says which type is meant, no more.
+                let bound =
+                    |at: usize| a.values.get(at).filter(|_| a.len() > 1).map_or(Datum::Null, |v| Datum::from(*v));
                 label::range(a.types[0], &bound(0), &bound(1), a.clock)
             }
             Variadic::Format => format(a),

@@ -25,8 +25,8 @@ const RECORD_IN: u32 = 2290;
 const RECORD_OUT: u32 = 2291;
 const ARRAY_IN: u32 = 750;
 const ARRAY_OUT: u32 = 751;
-const ENUM_IN: u32 = 3504;
-const ENUM_OUT: u32 = 3505;
+const ENUM_IN: u32 = 3506;
+const ENUM_OUT: u32 = 3507;
 
 /// Oids of the relations that others name.
 mod class {
@@ -121,6 +121,7 @@ pub static SOURCES: &[Source] = &[
             "typalign",
             "typstorage",
             "typtypmod",
+            "typacl",
         ],
         row_types,
     ),
@@ -406,7 +407,8 @@ fn row_types(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
                 output,
                 'd',
                 'x',
-                -1
+                -1,
+                Datum::Null
             ]
         };
         rows.row(row(own, relation.name, 'c', 'C', relation.oid, 0, array));
@@ -414,13 +416,13 @@ fn row_types(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
             rows.row(row(array, &array_name(relation.name), 'b', 'A', 0, own, 0));
         }
     }
-    enum_types(about.schema, rows);
+    enum_types(about, rows);
     Ok(())
 }
 
 /// Enums and their arrays.
-fn enum_types(schema: &Schema, rows: &mut Filler<'_>) {
-    for made in schema.enums() {
+fn enum_types(about: &About<'_>, rows: &mut Filler<'_>) {
+    for made in about.schema.enums() {
         let (own, array) = (made.id.0, oid::row_array(made.id.0));
         let mut row = |oid: u32, name: &str, facts: fixed::TypeFacts, element: u32, array: u32| {
             let is_enum = element == 0;
@@ -429,7 +431,7 @@ fn enum_types(schema: &Schema, rows: &mut Filler<'_>) {
                 oid,
                 name,
                 made.def.namespace.0,
-                roles::owner(schema, own),
+                roles::owner(about.schema, own),
                 facts.length,
                 facts.by_value,
                 if is_enum { 'e' } else { 'b' },
@@ -443,7 +445,8 @@ fn enum_types(schema: &Schema, rows: &mut Filler<'_>) {
                 output,
                 facts.align,
                 facts.storage,
-                -1
+                -1,
+                if is_enum { roles::list(about, AclKind::Type, own) } else { Datum::Null }
             ]);
         };
         row(own, &made.def.name, fixed::ENUM, 0, array);
