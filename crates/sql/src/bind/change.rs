@@ -15,6 +15,7 @@ use crate::rows::Column;
 use crate::value::cast::{self, CastContext};
 use crate::value::pgtype::name as type_name;
 use freshet_engine::catalog::{ColumnRole, Table};
+use freshet_engine::schema::Type;
 use sqlparser::ast::{
     self, AssignmentTarget, FromTable, ObjectName, SelectItem, SetExpr, Spanned, TableFactor, TableObject,
     TableWithJoins,
@@ -228,8 +229,15 @@ impl Binder<'_> {
             let column = &table.def.columns[usize::from(target)];
             given.push(Given { at, cast: assignment_cast(from.ty, column.ty, &column.name)? });
         }
+        self.note_names(&given);
         self.leave_aside(table, targets, &mut given)?;
         Ok(InsertSource::Query(Box::new(query), given))
+    }
+
+    /// Names and labels are read and written by the catalog.
+    pub fn note_names(&mut self, given: &[Given]) {
+        let is_by_name = |(from, to): (Type, Type)| cast::shows_names(from) || cast::shows_names(to);
+        self.uses_clock |= given.iter().filter_map(|value| value.cast).any(is_by_name);
     }
 
     /// Of what a query gives the targets, leaves aside what OVERRIDING USER VALUE says. An error for what may not be given.

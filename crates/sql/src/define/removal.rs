@@ -167,7 +167,8 @@ impl Removal {
             let column = &table.def.columns[at];
             self.columns.insert((table.id, at as u16));
             // Those of one table are told from its last to its first, before what is computed of them.
-            let object = (table.id.0, Some(COLUMNS_MAX - at as u16));
+            let code = if column.is_computed() { COLUMNS_MAX + at as u16 } else { COLUMNS_MAX - at as u16 };
+            let object = (table.id.0, Some(code));
             if column.is_visible() {
                 let array = if column.ty == Type::Enum(id) { "" } else { "[]" };
                 let name = format!("column {} of table {}", column.name, self.relation(table.id.0));

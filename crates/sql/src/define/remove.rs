@@ -209,12 +209,15 @@ impl Definer<'_> {
                     ColumnDef { name, ty, role: ColumnRole::Dropped, ..ColumnDef::default() };
             })?;
         }
+        let told = self.defined.notices.len();
         for &(table, at) in &removal.columns {
             let Some(table) = self.engine.schema().table_by_id(table).cloned() else { continue };
             let name = Ident::with_quote('"', table.def.columns[usize::from(at)].name.clone());
             self.nothing_awaited(&table, "ALTER TABLE")?;
             self.drop_column(&table, &name, true, true)?;
         }
+        // What goes with a column was told, or goes without a word.
+        self.defined.notices.truncate(told);
         for &sequence in &removal.sequences {
             self.engine.drop_sequence(sequence)?;
         }

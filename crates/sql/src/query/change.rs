@@ -147,6 +147,7 @@ impl Planner<'_> {
                         };
                         given.push(Given { at, cast });
                     }
+                    binder.note_names(&given);
                     binder.leave_aside(table, targets, &mut given)?;
                     (rel, given)
                 }
