@@ -183,9 +183,9 @@ macro_rules! folders {
 
 #[cfg(feature = "query")]
 folders!(
-    aggregate, alter, array, cast, catalog, constraint, create, datetime, expression, group, interval, join, json,
-    limits, math, matrix, merge, optimizer, order, role, row, series, session, set, string, subquery, view, window,
-    with, zone,
+    aggregate, alter, array, cast, catalog, constraint, create, datetime, enums, expression, group, interval, join,
+    json, limits, math, matrix, merge, optimizer, order, role, row, series, session, set, string, subquery, view,
+    window, with, zone,
 );
 
 /// What a role may and may not do, and what definitions and sessions keep, in a build that lacks one of the roads: what needs that is left out.
@@ -205,6 +205,9 @@ fn records_on_the_compiled_road() {
         "create/session_literals",
         "create/storage_options",
         "create/temporary_kinds",
+        "enums/alter",
+        "enums/define",
+        "enums/use",
         "session/deferrable",
         "session/kept_by_name",
         "session/read_only_permanent",
