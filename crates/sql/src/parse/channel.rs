@@ -36,8 +36,13 @@ pub(super) fn parse_channel(words: &[&TokenWithSpan], sql: &str) -> Result<Parse
     let dialect = Grammar::default();
     let tokens: Vec<TokenWithSpan> = words[1..].iter().map(|t| (*t).clone()).collect();
     let mut parser = parser_of(&dialect, tokens);
-    let name =
-        |parser: &mut Parser<'_>| parser.parse_identifier().map(|name| fold(&name)).map_err(|e| syntax_error(sql, e));
+    let name = |parser: &mut Parser<'_>| match &parser.peek_token_ref().token {
+        // The grammar takes a literal for a name.
+        Token::Word(_) | Token::EOF => {
+            parser.parse_identifier().map(|name| fold(&name)).map_err(|e| syntax_error(sql, e))
+        }
+        _ => Err(near(sql, &parser.peek_token())),
+    };
     let command = if is_word(&words[0].token, "listen") {
         ChannelCommand::Listen(name(&mut parser)?)
     } else if is_word(&words[0].token, "unlisten") {
