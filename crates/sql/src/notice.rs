@@ -23,7 +23,7 @@ impl Notice {
     /// A warning, but a mere notice with the state of success, where IF NOT EXISTS skips and where a name is cut.
     pub fn severity(&self) -> &'static str {
         match self.sqlstate {
-            "00000" | "42622" | "42701" | "42P06" | "42P07" => "NOTICE",
+            "00000" | "42622" | "42701" | "42710" | "42P06" | "42P07" => "NOTICE",
             _ => "WARNING",
         }
     }

@@ -2499,7 +2499,6 @@ pub(crate) fn has_form(ty: Type, datum: &Datum) -> bool {
         (Type::Interval | Type::Json | Type::Jsonb | Type::Array(_) | Type::Vector(_), Datum::Bytes(_)) => true,
         (Type::System(_), Datum::Bytes(_)) => true,
         (Type::Oid(_), Datum::Int(v)) => u32::try_from(*v).is_ok(),
-        (Type::Enum(_), Datum::Int(_)) => true,
         (Type::Name, Datum::Bytes(v)) => v.len() <= 63,
         (Type::CharByte, Datum::Bytes(v)) => v.len() <= 1,
         // As many bytes as characters are allowed cannot be too many characters.
@@ -2513,6 +2512,13 @@ pub(crate) fn has_form(ty: Type, datum: &Datum) -> bool {
 pub(crate) fn convert(ty: Type, datum: &Datum, clock: &Clock) -> Result<Datum, SqlError> {
     let from = match datum {
         _ if has_form(ty, datum) => return Ok(datum.clone()),
+        // Its number, where it is one's.
+        Datum::Int(number)
+            if let Type::Enum(id) = ty
+                && clock.catalog.get().is_some_and(|catalog| catalog.label_of(id, *number).is_some()) =>
+        {
+            return Ok(datum.clone());
+        }
         datum if let Type::Rounded(kind, _) = ty => {
             let plain = convert(kind.plain(), datum, clock)?;
             return cast::cast(kind.plain(), &plain.as_value(), ty, false);

@@ -222,8 +222,11 @@ impl<'a> Definitions<'a> {
                 _ => continue,
             };
             if !self.made.contains(&of.0) {
-                let reason = format!("the labels of column {}: its type is lost", column.name);
-                losses.push(Loss::of(Some(table.label.clone()), reason));
+                // What a dropped column was of is dropped rightly.
+                if column.role != ColumnRole::Dropped {
+                    let reason = format!("the labels of column {}: its type is lost", column.name);
+                    losses.push(Loss::of(Some(table.label.clone()), reason));
+                }
                 (column.ty, column.default) = (numbers, None);
             }
         }

@@ -155,6 +155,7 @@ impl Binder<'_> {
             A::Cast { kind: CastKind::Cast | CastKind::DoubleColon, expr, data_type, array: false, format: None } => {
                 let to = type_of(data_type, self.schema)?;
                 if let Some(number) = kept_label(expr, data_type, to) {
+                    self.check_label(number, to)?;
                     return Ok(Bound::new(Expr::Const(Datum::Int(number)), to));
                 }
                 if let Some(number) = bits_of(expr, to)? {
@@ -1117,6 +1118,18 @@ impl Binder<'_> {
             )
             .at(span_position(self.sql, ast.span()))
             .into()),
+        }
+    }
+
+    /// 22P02 for a number that is no label's: definitions have none such, but anybody may write what they write.
+    fn check_label(&self, number: i64, ty: Type) -> Bind<()> {
+        let Type::Enum(id) = ty else { return Ok(()) };
+        match self.schema.enum_by_id(id).and_then(|made| made.def.label_of(number)) {
+            Some(_) => Ok(()),
+            None => {
+                let message = format!("invalid input value for enum {}: \"{number}\"", type_name(ty));
+                Err(SqlError::new("22P02", message).into())
+            }
         }
     }
 

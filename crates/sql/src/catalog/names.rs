@@ -104,6 +104,18 @@ fn undefined(what: &str, name: &str, sqlstate: &'static str) -> SqlError {
 /// An enum's name as it is written: with its schema where it is not found without.
 pub fn enum_name(schema: &Schema, made: &EnumType) -> String {
     let name = &made.def.name;
+    match is_visible_enum(schema, made) {
+        true => quoted_ident(name),
+        false => {
+            let namespace = crate::bind::names::namespace_name(schema, made.def.namespace);
+            format!("{}.{}", quoted_ident(&namespace), quoted_ident(name))
+        }
+    }
+}
+
+/// Whether its bare name means it: no other type of the name stands before it on the search path.
+pub fn is_visible_enum(schema: &Schema, made: &EnumType) -> bool {
+    let name = &made.def.name;
     let hides = |namespace: NamespaceId| match namespace {
         NamespaceId::CATALOG => builtin::type_named(name).is_some(),
         other => {
@@ -113,13 +125,7 @@ pub fn enum_name(schema: &Schema, made: &EnumType) -> String {
         }
     };
     let found = path(schema).into_iter().find(|&namespace| hides(namespace));
-    match found == Some(made.def.namespace) {
-        true => quoted_ident(name),
-        false => {
-            let namespace = crate::bind::names::namespace_name(schema, made.def.namespace);
-            format!("{}.{}", quoted_ident(&namespace), quoted_ident(name))
-        }
-    }
+    found == Some(made.def.namespace)
 }
 
 /// The search path with what it has by itself.

@@ -13,6 +13,7 @@ use crate::role::acl::{Kind, Privileges};
 use freshet_engine::catalog::{EnumDef, EnumType, NamespaceId, Schema};
 use freshet_engine::schema::Type;
 use sqlparser::ast::ObjectName;
+use std::collections::HashSet;
 use std::sync::Arc;
 
 const LABEL_BYTES_MAX: usize = 63;
@@ -31,6 +32,15 @@ fn check_label(label: &str) -> Result<(), SqlError> {
     }
     let message = format!("invalid enum label \"{label}\"");
     Err(SqlError::new("42602", message).with_detail(format!("Labels must be {LABEL_BYTES_MAX} bytes or less.")))
+}
+
+/// 54000 for more than a definition can name.
+fn check_count(labels: usize, name: &str) -> Result<(), SqlError> {
+    const LABELS_MAX: usize = u16::MAX as usize;
+    match labels > LABELS_MAX {
+        true => Err(SqlError::new("54000", format!("type {name} would have more than {LABELS_MAX} labels"))),
+        false => Ok(()),
+    }
 }
 
 fn label_exists(label: &str) -> SqlError {
@@ -58,9 +68,11 @@ impl Definer<'_> {
         if self.is_type_in(namespace, &written.name) {
             return Err(already_exists(&written.name).into());
         }
-        for (at, label) in labels.iter().enumerate() {
+        check_count(labels.len(), &written.name)?;
+        let mut known = HashSet::with_capacity(labels.len());
+        for label in labels {
             check_label(label)?;
-            if labels[..at].contains(label) {
+            if !known.insert(label) {
                 let message = "duplicate key value violates unique constraint \"pg_enum_typid_label_index\"";
                 return Err(SqlError::new("23505", message).into());
             }
@@ -125,6 +137,7 @@ impl Definer<'_> {
                     }
                     return Err(label_exists(label).into());
                 }
+                check_count(def.labels.len() + 1, &def.name)?;
                 let at = match beside {
                     None => def.labels.len(),
                     Some((neighbour, is_before)) => place_of(&def, neighbour)? + usize::from(!is_before),

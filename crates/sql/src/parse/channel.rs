@@ -51,6 +51,10 @@ pub(super) fn parse_channel(words: &[&TokenWithSpan], sql: &str) -> Result<Parse
     } else {
         let channel = name(&mut parser)?;
         let payload = match parser.consume_token(&Token::Comma) {
+            // The grammar takes a name for a literal.
+            true if matches!(parser.peek_token_ref().token, Token::Word(_)) => {
+                return Err(near(sql, &parser.peek_token()));
+            }
             true => parser.parse_literal_string().map_err(|e| syntax_error(sql, e))?,
             false => String::new(),
         };

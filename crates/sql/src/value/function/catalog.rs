@@ -5,6 +5,7 @@
 use super::arguments::{Arguments, text};
 use crate::bind::names::is_temporary;
 use crate::catalog::definition::style;
+use crate::catalog::names::is_visible_enum;
 use crate::catalog::{Catalog, Relation, builtin, oid};
 use crate::error::SqlError;
 use crate::role::acl::{self, Kind, Privileges};
@@ -171,12 +172,16 @@ pub(super) fn pg_table_is_visible(a: &Arguments<'_>) -> Result {
     Ok(relation.map_or(Datum::Null, |relation| Datum::Bool(catalog.is_visible(relation))))
 }
 
-/// A row type is visible as its relation is.
+/// A row type is visible as its relation is, an array as its elements' type.
 pub(super) fn pg_type_is_visible(a: &Arguments<'_>) -> Result {
     let catalog = catalog(a)?;
     let number = oid_at(a, 0);
     if builtin::type_of(number).is_some() {
         return Ok(Datum::Bool(true));
+    }
+    if let Some(Type::Enum(id) | Type::Array(&Type::Enum(id))) = pgtype::from_oid_in(number, -1, &catalog.schema) {
+        let made = catalog.schema.enum_by_id(id);
+        return Ok(made.map_or(Datum::Null, |made| Datum::Bool(is_visible_enum(&catalog.schema, made))));
     }
     let relation = oid::relation_of_row_type(number).or_else(|| oid::relation_of_row_array(number));
     let relation = relation.and_then(|number| catalog.relation(number));
