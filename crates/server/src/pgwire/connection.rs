@@ -493,7 +493,9 @@ impl Connection {
             signal.clear(Request::Cancel);
             let is_copying = self.conversation.as_ref().is_some_and(Conversation::is_copying);
             let waits = matches!(need, Need::Wait(_) | Need::Place(_));
-            return (is_copying || waits).then_some(Event::Cancel);
+            if is_copying || waits {
+                return Some(Event::Cancel);
+            }
         }
         if signal.is_set(Request::Hear) {
             // Whoever is busy looks when it is not.

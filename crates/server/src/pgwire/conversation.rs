@@ -385,7 +385,15 @@ impl Conversation {
         if self.skip_to_sync && message != Message::Sync {
             return;
         }
-        self.awaits_sync = !matches!(message, Message::Query { .. } | Message::Sync | Message::Terminate);
+        // What is left of a COPY that failed asks for nothing.
+        self.awaits_sync |= matches!(
+            message,
+            Message::Parse { .. }
+                | Message::Bind(_)
+                | Message::Describe { .. }
+                | Message::Execute { .. }
+                | Message::Close { .. }
+        );
         let taken = match message {
             Message::Query { script } => return self.query(script, output),
             Message::Sync => return self.sync(output),

@@ -163,6 +163,22 @@ fn all_hear_the_same_order() {
     }
 }
 
+/// What a client still sends of a COPY that has failed is no request whose replies it waits for.
+#[test]
+fn a_failed_copy_leaves_nobody_deaf() {
+    let (mut listener, mut speaker) = (connect(), connect());
+    listener.query("create table copied_by_a_listener (id int); listen deaf");
+    listener.send(&query("copy copied_by_a_listener from stdin"));
+    assert!(matches!(listener.read(), Reply::CopyIn(..)));
+    listener.send(&copy_data(b"no number\n"));
+    listener.send(&copy_data(b"1\n"));
+    listener.send(&copy_done());
+    assert_eq!(sqlstate(&listener.until_ready()), "22P02");
+    speaker.query("notify deaf, 'heard'");
+    assert_eq!(told(&mut listener), heard("deaf", "heard"));
+    listener.query("drop table copied_by_a_listener");
+}
+
 /// A listener that goes leaves nothing, and one that comes hears only what is said from there on.
 #[test]
 fn who_is_gone_or_comes_late_hears_nothing() {
