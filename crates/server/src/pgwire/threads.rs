@@ -22,7 +22,8 @@ struct State {
     stack_bytes: usize,
     waiting: VecDeque<Work>,
     threads: usize,
-    idle: usize,
+    /// Threads that have no work, begun or not: one that was just made counts before it runs, so that nobody makes another for the same work.
+    free: usize,
     is_closed: bool,
     /// How often the system gave none.
     refused: u64,
@@ -61,7 +62,7 @@ impl Threads {
         let pool = &self.0;
         let mut state = pool.lock();
         state.waiting.push_back(Box::new(work));
-        if state.idle < state.waiting.len()
+        if state.free < state.waiting.len()
             && let Err(error) = pool.add_thread(&mut state)
         {
             state.refused += 1;
@@ -86,28 +87,37 @@ impl Pool {
     fn add_thread(self: &Arc<Self>, state: &mut State) -> io::Result<()> {
         let pool = self.clone();
         let thread = Builder::new().name("freshet-long".to_owned()).stack_size(state.stack_bytes);
-        thread.spawn(move || while pool.next().map(|work| catch_unwind(AssertUnwindSafe(work))).is_some() {})?;
+        thread.spawn(move || {
+            let mut next = pool.next(pool.lock());
+            while let Some(work) = next {
+                // Who waits for it is told by what it does not give.
+                let _ = catch_unwind(AssertUnwindSafe(work));
+                let mut state = pool.lock();
+                state.free += 1;
+                next = pool.next(state);
+            }
+        })?;
         state.threads += 1;
+        state.free += 1;
         Ok(())
     }
 
-    /// `None`: the thread is to end.
-    fn next(&self) -> Option<Work> {
-        let mut state = self.lock();
+    /// Work for a thread that is free. `None`: the thread is to end.
+    fn next(&self, mut state: MutexGuard<'_, State>) -> Option<Work> {
         loop {
             if let Some(work) = state.waiting.pop_front() {
+                state.free -= 1;
                 return Some(work);
             }
             if state.is_closed {
                 return None;
             }
-            state.idle += 1;
             let waited = self.changed.wait_timeout(state, KEEP).unwrap_or_else(PoisonError::into_inner);
             let is_late = waited.1.timed_out();
             state = waited.0;
-            state.idle -= 1;
             if is_late && state.waiting.is_empty() && state.threads > 1 {
                 state.threads -= 1;
+                state.free -= 1;
                 return None;
             }
         }
