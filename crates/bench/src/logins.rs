@@ -87,7 +87,7 @@ fn start(scratch: &Scratch) -> Result<(Server, Address), BenchError> {
     command.arg("serve").arg("--config").arg(&config).arg("--data").arg(scratch.path().join("data"));
     command.args(["--listen", &at.to_string(), "--memory-limit", "512MiB", "--log-size", "256MiB"]);
     let mut server = Server::start("freshet-serve", command, scratch.path(), Signal::INT)?;
-    let address = Address { at, user: "freshet", database: "freshet" };
+    let address = Address { at, user: "freshet", database: "freshet", socket: None };
     server.wait_until(|| ask(address, "SELECT 1").map(drop))?;
     ask_in_turn(address, &[format!("CREATE ROLE {USER} LOGIN PASSWORD '{PASSWORD}'")])?;
     Ok((server, address))

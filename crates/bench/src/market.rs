@@ -26,7 +26,7 @@ use crate::progress::{during, say};
 use crate::report;
 use crate::responder::{self, Responder};
 use crate::scratch::Scratch;
-use crate::served::System;
+use crate::served::{Sockets, System};
 use clap::Args;
 use client::{Applied, Applier, Asking, Clock, Customer, Shown, Speed};
 use freshet_market::generate::DayPlan;
@@ -96,6 +96,9 @@ pub struct MarketArgs {
     /// Seconds of each measurement
     #[arg(long, value_name = "S", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     seconds: u64,
+    /// Over loopback, not through socket files as clients on the server's machine do
+    #[arg(long)]
+    tcp: bool,
     /// Both queries of a form in one message
     #[arg(long)]
     pipelined: bool,
@@ -154,7 +157,8 @@ pub fn run(args: &MarketArgs) -> Result<(), BenchError> {
     let (codes, messages) = (window.codes.len(), window.messages.len());
     say(&format!("{codes} codes; {messages} messages in {} s, {:.0} a second", args.window, window.per_second()));
     let scratch = Scratch::new(&args.data, "market")?;
-    let mut markets = start(&scratch, &window)?;
+    let sockets = Sockets::new(args.tcp)?;
+    let mut markets = start(&scratch, &sockets, &window)?;
     let is_judged = codes >= JUDGED_STOCKS && machine.optimised;
     let mut figures = Vec::new();
     for point in points(&args.cases) {
@@ -200,16 +204,17 @@ fn points(cases: &[String]) -> Vec<Point> {
 }
 
 /// Starts and fills all servers. The one that does nothing replays what ours says to the queries.
-fn start(scratch: &Scratch, window: &Window) -> Result<Vec<Market>, BenchError> {
+fn start(scratch: &Scratch, sockets: &Sockets, window: &Window) -> Result<Vec<Market>, BenchError> {
     let log = LogPlan::of_all(&[]).map_err(BenchError::Usage)?;
     let setup = |name: &str| {
         let dir = scratch.path().join(name);
         std::fs::create_dir_all(&dir).map_err(on(&dir))?;
-        Setup::new(dir, log.clone(), MEMORY_BYTES, CUSTOMERS + APPLIERS)
+        let setup = Setup::new(dir, log.clone(), MEMORY_BYTES, CUSTOMERS + APPLIERS)?;
+        Ok::<_, BenchError>(Setup { socket: sockets.of(name), ..setup })
     };
     let mut systems = vec![
         System::Postgres(Postgres::start(&setup("postgres")?)?),
-        System::Freshet(Wire::start(&setup("freshet")?)?),
+        System::Freshet(Wire::start(&setup("freshet-wire")?)?),
     ];
     for system in &systems {
         during(&format!("{}: load", system.name()), 0, |_| load(system, window))?;
@@ -218,7 +223,10 @@ fn start(scratch: &Scratch, window: &Window) -> Result<Vec<Market>, BenchError> 
     let code = window.codes.first().map_or("", |code| &code.code);
     let queries = [forms::QF1, forms::QF2, &forms::qf3(), forms::QF4, apply::CHECK_STATUS, apply::BEST];
     responder::record(systems[1].address(), &queries, code, &recorded)?;
-    systems.insert(0, System::Responder(Responder::start(scratch.path(), Some(&recorded))?));
+    systems.insert(
+        0,
+        System::Responder(Responder::start(scratch.path(), Some(&recorded), sockets.of("responder").as_deref())?),
+    );
     Ok(systems.into_iter().map(|system| Market { system, stored: window.stored(), rounds: 0 }).collect())
 }
 
@@ -484,6 +492,7 @@ fn finish(args: &MarketArgs, machine: Machine, figures: &[Figure]) -> Result<(),
         ("feed", args.feed.as_ref().map_or("generated".to_owned(), |feed| feed.display().to_string())),
         ("clones", args.clones.to_string()),
         ("seconds", args.seconds.to_string()),
+        ("through", if args.tcp { "loopback" } else { "socket files" }.to_owned()),
         ("mode", if args.pipelined { "pipelined" } else { "plain" }.to_owned()),
     ]);
     let setting = Setting { commit: figure::commit(), version: env!("CARGO_PKG_VERSION"), config, machine };

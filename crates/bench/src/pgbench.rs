@@ -17,7 +17,7 @@ use crate::machine::{Machine, memory_available};
 use crate::progress::{during, say};
 use crate::responder::Responder;
 use crate::scratch::Scratch;
-use crate::served::System;
+use crate::served::{Sockets, System};
 use clap::Args;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -48,6 +48,9 @@ pub struct PgbenchArgs {
     /// Seconds of each measurement
     #[arg(long, value_name = "S", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     seconds: u64,
+    /// Over loopback, not through socket files as PostgreSQL's clients go by default on the server's machine
+    #[arg(long)]
+    tcp: bool,
     /// Only these cases [default: all]
     #[arg(long = "case", value_name = "CASE", value_delimiter = ',')]
     cases: Vec<String>,
@@ -193,6 +196,7 @@ struct Bench<'a> {
     args: &'a PgbenchArgs,
     program: PathBuf,
     scratch: Scratch,
+    sockets: Sockets,
     figures: Vec<Figure>,
     /// Updates of one that were acknowledged, by system.
     added: BTreeMap<&'static str, u64>,
@@ -214,7 +218,8 @@ pub fn run(args: &PgbenchArgs) -> Result<(), BenchError> {
     machine.lines().iter().for_each(|line| say(line));
     let scratch = Scratch::new(&args.data, "pgbench")?;
     let is_judged = args.scale >= JUDGED_SCALE && machine.optimised;
-    let mut bench = Bench { args, program, scratch, figures: Vec::new(), added: BTreeMap::new(), is_judged };
+    let sockets = Sockets::new(args.tcp)?;
+    let mut bench = Bench { args, program, scratch, sockets, figures: Vec::new(), added: BTreeMap::new(), is_judged };
     let systems = bench.start()?;
     let driver = jdbc::driver();
     for case in chosen {
@@ -232,7 +237,11 @@ pub fn run(args: &PgbenchArgs) -> Result<(), BenchError> {
     say("");
     figure::rates_table(&bench.figures).iter().for_each(|line| say(line));
     if let Some(path) = &args.json {
-        let config = BTreeMap::from([("scale", args.scale.to_string()), ("seconds", args.seconds.to_string())]);
+        let config = BTreeMap::from([
+            ("scale", args.scale.to_string()),
+            ("seconds", args.seconds.to_string()),
+            ("through", if args.tcp { "loopback" } else { "socket files" }.to_owned()),
+        ]);
         let setting = Setting { commit: figure::commit(), version: env!("CARGO_PKG_VERSION"), config, machine };
         figure::append_json(path, &bench.figures, &setting)?;
     }
@@ -267,12 +276,13 @@ impl Bench<'_> {
         let setup = |name: &str, sessions| {
             let dir = self.scratch.path().join(name);
             std::fs::create_dir_all(&dir).map_err(on(&dir))?;
-            Setup::new(dir, log.clone(), memory_bytes, sessions)
+            let socket = self.sockets.of(name);
+            Ok::<_, BenchError>(Setup { socket, ..Setup::new(dir, log.clone(), memory_bytes, sessions)? })
         };
         let systems = vec![
-            System::Responder(Responder::start(self.scratch.path(), None)?),
+            System::Responder(Responder::start(self.scratch.path(), None, self.sockets.of("responder").as_deref())?),
             System::Postgres(Postgres::start(&setup("postgres", POSTGRES_CLIENTS_MOST)?)?),
-            System::Freshet(Wire::start(&setup("freshet", CLIENTS_MOST)?)?),
+            System::Freshet(Wire::start(&setup("freshet-wire", CLIENTS_MOST)?)?),
         ];
         for system in &systems[1..] {
             let scale = self.args.scale.to_string();
@@ -285,7 +295,7 @@ impl Bench<'_> {
 
     /// Runs pgbench to its end; what it said.
     fn ask(&self, name: &str, address: Address, words: &[&str]) -> Result<String, BenchError> {
-        let Address { at, user, database } = address;
+        let Address { at, user, database, socket: _ } = address;
         let mut command = Command::new(&self.program);
         command.args(["-h", &at.ip().to_string(), "-p", &at.port().to_string(), "-U", user]).args(words).arg(database);
         let ended = command.output().map_err(on(&self.program))?;
@@ -359,7 +369,7 @@ impl Bench<'_> {
             let of = (system.name(), system.address(), system.server());
             let asked = during(&what, 0, |_| match driver.filter(|_| case.is_jdbc) {
                 Some(driver) => self.run_jdbc(of, case, driver),
-                None => self.run_script(of, None, case, &script),
+                None => self.run_script(of, system.address().socket, case, &script),
             })?;
             let figure = self.figure(case, system, &asked);
             rates.insert(system.name(), figure.rate_per_s);

@@ -13,7 +13,7 @@
 
 use crate::adapter::child::{Server, free_address};
 use crate::adapter::freshet_wire;
-use crate::adapter::wire::{Address, ask};
+use crate::adapter::wire::{Address, ask, lasting};
 use crate::error::{BenchError, on};
 use bytes::{Buf, BytesMut, TryGetError};
 use clap::Args;
@@ -22,12 +22,13 @@ use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::net::SocketAddr;
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::rc::Rc;
 use std::sync::Arc;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpStream, UnixStream};
 use tokio::task::LocalSet;
 
 /// A server that does nothing but answer
@@ -35,6 +36,9 @@ use tokio::task::LocalSet;
 pub struct ResponderArgs {
     #[arg(long)]
     listen: SocketAddr,
+    /// Clients come through `.s.PGSQL.<port>` in this directory, too
+    #[arg(long, value_name = "DIR")]
+    socket: Option<PathBuf>,
     /// What real servers said: a line for each statement
     #[arg(long, value_name = "FILE")]
     recorded: Option<PathBuf>,
@@ -47,8 +51,8 @@ pub struct Responder {
 }
 
 impl Responder {
-    /// What it says goes to a file in `dir`.
-    pub fn start(dir: &Path, recorded: Option<&Path>) -> Result<Responder, BenchError> {
+    /// What it says goes to a file in `dir`. `socket`: where its socket file lies, if it has one.
+    pub fn start(dir: &Path, recorded: Option<&Path>, socket: Option<&Path>) -> Result<Responder, BenchError> {
         let at = free_address()?;
         let program = freshet_wire::program().map_err(|missing| BenchError::Machine(missing.reason))?;
         let mut command = Command::new(program);
@@ -56,8 +60,11 @@ impl Responder {
         if let Some(recorded) = recorded {
             command.arg("--recorded").arg(recorded);
         }
+        if let Some(socket) = socket {
+            command.arg("--socket").arg(socket);
+        }
         let mut server = Server::start("responder", command, dir, Signal::TERM)?;
-        let address = Address { at, user: "freshet", database: "freshet" };
+        let address = Address { at, user: "freshet", database: "freshet", socket: lasting(socket) };
         server.wait_until(|| ask(address, "SELECT 1").map(drop))?;
         Ok(Responder { address, server })
     }
@@ -174,13 +181,29 @@ pub fn run(args: &ResponderArgs) -> Result<(), BenchError> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let recorded = Arc::new(recorded(args.recorded.as_deref())?);
     let workers: Vec<_> = (0..cores).map(|_| worker(recorded.clone())).collect();
-    for (n, accepted) in listener.incoming().enumerate() {
-        let stream = accepted.map_err(failed)?;
-        if workers[n % cores].blocking_send(stream).is_err() {
-            return Err(BenchError::Machine("a thread of the responder ended".into()));
+    if let Some(dir) = &args.socket {
+        let file = dir.join(format!(".s.PGSQL.{}", args.listen.port()));
+        let local = UnixListener::bind(&file).map_err(on(&file))?;
+        let workers = workers.clone();
+        std::thread::spawn(move || hand_out(local.incoming().map(|stream| stream.map(Stream::Local)), &workers));
+    }
+    hand_out(listener.incoming().map(|stream| stream.map(Stream::Tcp)), &workers).map_err(failed)
+}
+
+/// Each connection to the next worker.
+fn hand_out(accepted: impl Iterator<Item = std::io::Result<Stream>>, workers: &[Streams]) -> std::io::Result<()> {
+    for (stream, worker) in accepted.zip(workers.iter().cycle()) {
+        if worker.blocking_send(stream?).is_err() {
+            return Err(std::io::Error::other("a thread of the responder ended"));
         }
     }
     Ok(())
+}
+
+/// How a client came.
+enum Stream {
+    Tcp(std::net::TcpStream),
+    Local(std::os::unix::net::UnixStream),
 }
 
 /// What was recorded, by statement.
@@ -197,10 +220,10 @@ fn recorded(file: Option<&Path>) -> Result<Recordings, BenchError> {
     lines.collect()
 }
 
-type Streams = tokio::sync::mpsc::Sender<std::net::TcpStream>;
+type Streams = tokio::sync::mpsc::Sender<Stream>;
 
 fn worker(recorded: Arc<Recordings>) -> Streams {
-    let (streams, mut accepted) = tokio::sync::mpsc::channel::<std::net::TcpStream>(64);
+    let (streams, mut accepted) = tokio::sync::mpsc::channel::<Stream>(64);
     std::thread::spawn(move || {
         let built = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = built.expect("a process can make an event loop");
@@ -209,7 +232,7 @@ fn worker(recorded: Arc<Recordings>) -> Streams {
                 let talk = Talk::new(recorded.clone());
                 tokio::task::spawn_local(async move {
                     // A client that goes away ends its connection, not the responder.
-                    let _ = serve(stream, talk).await;
+                    let _ = greet(stream, talk).await;
                 });
             }
         });
@@ -217,10 +240,21 @@ fn worker(recorded: Arc<Recordings>) -> Streams {
     streams
 }
 
-async fn serve(stream: std::net::TcpStream, mut talk: Talk) -> std::io::Result<()> {
-    stream.set_nonblocking(true)?;
-    stream.set_nodelay(true)?;
-    let mut stream = TcpStream::from_std(stream)?;
+async fn greet(stream: Stream, talk: Talk) -> std::io::Result<()> {
+    match stream {
+        Stream::Tcp(stream) => {
+            stream.set_nonblocking(true)?;
+            stream.set_nodelay(true)?;
+            serve(TcpStream::from_std(stream)?, talk).await
+        }
+        Stream::Local(stream) => {
+            stream.set_nonblocking(true)?;
+            serve(UnixStream::from_std(stream)?, talk).await
+        }
+    }
+}
+
+async fn serve(mut stream: impl AsyncRead + AsyncWrite + Unpin, mut talk: Talk) -> std::io::Result<()> {
     let (mut input, mut output) = (BytesMut::with_capacity(8 << 10), BytesMut::with_capacity(8 << 10));
     loop {
         while talk.take(&mut input, &mut output).map_err(|()| std::io::ErrorKind::InvalidData)? {}

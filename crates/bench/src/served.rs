@@ -7,6 +7,29 @@ use crate::adapter::postgres::Postgres;
 use crate::adapter::wire::{Address, ask_numbers};
 use crate::error::BenchError;
 use crate::responder::Responder;
+use crate::scratch::Scratch;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+const NAMES: [&str; 3] = ["responder", "postgres", "freshet-wire"];
+
+/// Directories of the servers' socket files, by which clients on the servers' machine come as PostgreSQL's do by default; none if they come over
+/// loopback. Not where the databases are: the path of a socket is short.
+pub(crate) struct Sockets(BTreeMap<&'static str, Scratch>);
+
+impl Sockets {
+    pub fn new(over_loopback: bool) -> Result<Sockets, BenchError> {
+        if over_loopback {
+            return Ok(Sockets(BTreeMap::new()));
+        }
+        let made = NAMES.map(|name| Ok((name, Scratch::new(&std::env::temp_dir(), &format!("freshet-{name}"))?)));
+        Ok(Sockets(made.into_iter().collect::<Result<_, BenchError>>()?))
+    }
+
+    pub fn of(&self, system: &str) -> Option<PathBuf> {
+        self.0.get(system).map(|directory| directory.path().to_path_buf())
+    }
+}
 
 /// A server under test.
 pub enum System {

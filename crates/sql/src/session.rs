@@ -438,7 +438,7 @@ impl Session {
         self.interrupt.cancelled.clone()
     }
 
-    /// Whether the caller blocks for each outcome's durability at once, so that its own thread writes the log.
+    /// Whether the caller sees to each outcome's durability at once: it blocks and writes the log itself, or asks for the flush. Its commits wake nobody.
     #[inline]
     pub fn set_waits_inline(&mut self, waits_inline: bool) {
         self.inner.set_waits_inline(waits_inline && !self.env.settings.fast.deferred_commit);

@@ -5,7 +5,7 @@
 
 use super::ahead::{Known, Pending};
 use super::native::{LOAD_BATCH, facts, next_batch, options};
-use super::sql::{Dialect, Say, Statements, definition, index_definition};
+use super::sql::{Dialect, Place, Say, Statements, definition, index_definition};
 use super::{
     Adapter, Answer, Completion, Content, Driver, Facts, Fetch, Kind, Loading, Op, Setup, Submitted, on_threads,
 };
@@ -181,6 +181,7 @@ fn totals(rows: &RowSet) -> Result<Answer, BenchError> {
 struct Asked {
     session: usize,
     say: Say,
+    statement: Place,
     parameters: Vec<Datum>,
 }
 
@@ -205,18 +206,23 @@ impl EmbeddedDriver<'_> {
 
     fn learn(&mut self, session: usize, op: &Op<'_>, say: Say) -> Result<(), BenchError> {
         let statement = prepared(&mut self.statements, &mut self.sessions[session], say, self.tables)?;
+        let prepared = self.statements.at(statement);
         let mut parameters = self.spare.pop().unwrap_or_default();
         bind(op, self.tables, &mut parameters);
-        self.sessions[session].load_ahead(statement, &parameters, Ahead::Entry);
-        let (statements, sessions) = (&mut self.statements, &self.sessions);
-        match self.known.learn(Asked { session, say, parameters }, |near| load_row(statements, sessions, near))? {
+        self.sessions[session].load_ahead(prepared, &parameters, Ahead::Entry);
+        let (statements, sessions) = (&self.statements, &self.sessions);
+        let asked = Asked { session, say, statement, parameters };
+        match self.known.learn(asked, |near| {
+            load_row(statements, sessions, near);
+            Ok(())
+        })? {
             Some(oldest) => self.run_known(oldest),
             None => Ok(()),
         }
     }
 
-    fn run_known(&mut self, Asked { session, say, parameters }: Asked) -> Result<(), BenchError> {
-        let statement = self.statements.get(say, || Err(not_prepared()))?;
+    fn run_known(&mut self, Asked { session, say, statement, parameters }: Asked) -> Result<(), BenchError> {
+        let statement = self.statements.at(statement);
         if let Say::Search { table, fetch, .. } = say {
             let rows = self.sessions[session].query(statement, &parameters)?;
             let answer = found(rows, counter_at(fetch, &self.tables[table]));
@@ -233,6 +239,7 @@ impl EmbeddedDriver<'_> {
     fn run(&mut self, session: usize, op: &Op<'_>, say: Say) -> Result<(Answer, Ticket), BenchError> {
         let session = &mut self.sessions[session];
         let statement = prepared(&mut self.statements, session, say, self.tables)?;
+        let statement = self.statements.at(statement);
         bind(op, self.tables, &mut self.parameters);
         if is_read(op) {
             let rows = session.query(statement, &self.parameters)?;
@@ -265,20 +272,18 @@ impl EmbeddedDriver<'_> {
     }
 }
 
-fn prepared<'s>(
-    statements: &'s mut Statements<Statement>,
+fn prepared(
+    statements: &mut Statements<Statement>,
     session: &mut Session,
     say: Say,
     tables: &[TableShape],
-) -> Result<&'s Statement, SqlError> {
-    statements.get(say, || session.prepare(&say.text(tables)))
+) -> Result<Place, SqlError> {
+    statements.place(say, || session.prepare(&say.text(tables)))
 }
 
-fn load_row(statements: &mut Statements<Statement>, sessions: &[Session], near: &Asked) -> Result<(), BenchError> {
-    let Asked { session, say, parameters } = near;
-    let statement = statements.get(*say, || Err(not_prepared()))?;
-    sessions[*session].load_ahead(statement, parameters, Ahead::Row);
-    Ok(())
+fn load_row(statements: &Statements<Statement>, sessions: &[Session], near: &Asked) {
+    let Asked { session, statement, parameters, .. } = near;
+    sessions[*session].load_ahead(statements.at(*statement), parameters, Ahead::Row);
 }
 
 fn not_prepared() -> BenchError {
@@ -344,8 +349,11 @@ impl Driver for EmbeddedDriver<'_> {
     }
 
     fn completions(&mut self, wait: bool, done: &mut Vec<Completion>) -> Result<(), BenchError> {
-        let (statements, sessions) = (&mut self.statements, &self.sessions);
-        self.known.load_rest(|near| load_row(statements, sessions, near))?;
+        let (statements, sessions) = (&self.statements, &self.sessions);
+        self.known.load_rest(|near| {
+            load_row(statements, sessions, near);
+            Ok(())
+        })?;
         while let Some(oldest) = self.known.take_oldest() {
             self.run_known(oldest)?;
         }

@@ -68,10 +68,14 @@ impl Wire {
         for dir in setup.log.directories(&setup.dir) {
             command.arg("--log").arg(dir);
         }
+        if let Some(socket) = &setup.socket {
+            command.arg("--socket").arg(socket);
+        }
         command.args(["--memory-limit", &format!("{}KiB", setup.memory_bytes >> 10)]);
         command.args(["--max-connections", &(setup.sessions_max + OWN_SESSIONS).to_string()]);
         let mut server = Server::start("freshet-serve", command, &setup.dir, Signal::INT)?;
-        let address = Address { at, user: "freshet", database: "freshet" };
+        let address =
+            Address { at, user: "freshet", database: "freshet", socket: wire::lasting(setup.socket.as_deref()) };
         server.wait_until(|| ask(address, "SELECT 1").map(drop))?;
         Ok(Wire { address, tables: Vec::new(), connections: setup.connections, server })
     }

@@ -55,12 +55,14 @@ pub struct Setup {
     pub connections: usize,
     /// The log's files, where it does not lie on directories.
     pub log_files: Option<LogFiles>,
+    /// Where a server's socket file lies, if it has one: a short path.
+    pub socket: Option<PathBuf>,
 }
 
 impl Setup {
     pub fn new(dir: PathBuf, log: LogPlan, memory_bytes: u64, sessions_max: usize) -> Result<Setup, BenchError> {
         let log_files = log.files(&dir)?;
-        Ok(Setup { dir, log, memory_bytes, sessions_max, connections: CONNECTIONS_USUAL, log_files })
+        Ok(Setup { dir, log, memory_bytes, sessions_max, connections: CONNECTIONS_USUAL, log_files, socket: None })
     }
 
     /// Modelled devices take their time from now on, or no more. Before, the log's files that are made ahead are made: on a device that has

@@ -5,7 +5,7 @@
 
 use super::child::{Server, free_address, tail};
 use super::sql::{Dialect, Say, definition, index_definition};
-use super::wire::{Address, WireDriver, ask, ask_numbers};
+use super::wire::{Address, WireDriver, ask, ask_numbers, lasting};
 use super::{Adapter, Content, Driver, Facts, Kind, Loading, Missing, Setup};
 use crate::error::{BenchError, on};
 use crate::machine::memory_available;
@@ -104,14 +104,18 @@ impl Postgres {
         run_to_end(initdb.arg("--waldir").arg(wal), &setup.dir)?;
         let at = free_address()?;
         let connections = setup.sessions_max.min(CONNECTIONS_MAX);
+        if let (Some(socket), Some((uid, gid))) = (&setup.socket, user) {
+            std::os::unix::fs::chown(socket, Some(uid), Some(gid)).map_err(on(socket))?;
+        }
+        let socket = setup.socket.as_deref().unwrap_or(Path::new("")).display().to_string();
         // What the data needs, and never more than the machine can give beside the client.
         let buffers_mib = (setup.memory_bytes.min(memory_available() / 2) >> 20).max(128);
         let mut postgres = command("postgres");
-        for (name, value) in settings(at.port(), connections + OWN_CONNECTIONS, buffers_mib) {
+        for (name, value) in settings(at.port(), socket, connections + OWN_CONNECTIONS, buffers_mib) {
             postgres.arg("-c").arg(format!("{name}={value}"));
         }
         let mut server = Server::start("postgres", postgres, &setup.dir, Signal::QUIT)?;
-        let address = Address { at, user: "postgres", database: "postgres" };
+        let address = Address { at, user: "postgres", database: "postgres", socket: lasting(setup.socket.as_deref()) };
         server.wait_until(|| ask(address, "SELECT 1").map(drop))?;
         let version = assert_durable(address)?;
         let connections = setup.connections.min(connections);
@@ -148,10 +152,9 @@ fn absolute(path: &Path) -> Result<PathBuf, BenchError> {
     std::path::absolute(path).map_err(on(path))
 }
 
-fn settings(port: u16, connections: usize, buffers_mib: u64) -> Vec<(&'static str, String)> {
+fn settings(port: u16, socket: String, connections: usize, buffers_mib: u64) -> Vec<(&'static str, String)> {
     let fixed = [
         ("listen_addresses", "127.0.0.1"),
-        ("unix_socket_directories", ""),
         ("fsync", "on"),
         ("full_page_writes", "on"),
         ("wal_level", "replica"),
@@ -163,6 +166,7 @@ fn settings(port: u16, connections: usize, buffers_mib: u64) -> Vec<(&'static st
     ];
     let mut all: Vec<_> = fixed.map(|(name, value)| (name, value.to_owned())).into();
     all.push(("port", port.to_string()));
+    all.push(("unix_socket_directories", socket));
     all.push(("max_connections", connections.to_string()));
     all.push(("shared_buffers", format!("{buffers_mib}MB")));
     all

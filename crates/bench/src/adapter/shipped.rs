@@ -29,7 +29,7 @@ impl Shipped {
             command.args(["--links", &links]);
         }
         let mut server = Server::start("freshet-ship", command, dir, Signal::INT)?;
-        let address = Address { at, ..to };
+        let address = Address { at, socket: None, ..to };
         server.wait_until(|| ask(address, "SELECT 1").map(drop))?;
         Ok(Shipped { address, server, socket })
     }

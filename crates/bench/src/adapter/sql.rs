@@ -2,7 +2,6 @@
 
 use super::{Fetch, Op};
 use crate::shape::{IndexShape, TableShape, Ty};
-use std::collections::HashMap;
 use std::fmt::Write;
 
 /// Where dialects differ.
@@ -131,60 +130,37 @@ pub fn index_definition(table: &TableShape, index: &IndexShape, dialect: Dialect
     format!("CREATE {unique}INDEX {0}_by_{column} ON {0}{using} ({column})", table.name)
 }
 
-/// What was prepared, by what it says.
-pub struct Statements<S> {
-    prepared: HashMap<Say, S, std::hash::BuildHasherDefault<SayHasher>>,
-    /// The last one: workloads mostly repeat themselves.
-    last: Option<(Say, S)>,
-}
+/// What was prepared, by what it says: a few, so that looking through them takes less than a hash, and nothing is counted by who runs them.
+pub struct Statements<S>(Vec<(Say, S)>);
 
-impl<S: Clone> Default for Statements<S> {
+/// Where one of [`Statements`] stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Place(usize);
+
+impl<S> Default for Statements<S> {
     fn default() -> Statements<S> {
-        Statements { prepared: HashMap::default(), last: None }
+        Statements(Vec::new())
     }
 }
 
-impl<S: Clone> Statements<S> {
+impl<S> Statements<S> {
+    /// Where the statement stands, prepared by `prepare` the first time.
+    pub fn place<E>(&mut self, say: Say, prepare: impl FnOnce() -> Result<S, E>) -> Result<Place, E> {
+        if let Some(at) = self.0.iter().position(|(known, _)| *known == say) {
+            return Ok(Place(at));
+        }
+        self.0.push((say, prepare()?));
+        Ok(Place(self.0.len() - 1))
+    }
+
+    pub fn at(&self, place: Place) -> &S {
+        &self.0[place.0].1
+    }
+
     /// The statement, prepared by `prepare` the first time.
     pub fn get<E>(&mut self, say: Say, prepare: impl FnOnce() -> Result<S, E>) -> Result<&S, E> {
-        if !self.last.as_ref().is_some_and(|(last, _)| *last == say) {
-            let statement = match self.prepared.get(&say) {
-                Some(statement) => statement.clone(),
-                None => {
-                    let statement = prepare()?;
-                    self.prepared.insert(say, statement.clone());
-                    statement
-                }
-            };
-            self.last = Some((say, statement));
-        }
-        Ok(&self.last.as_ref().expect("set above").1)
-    }
-}
-
-/// A few small numbers into one: a bench must not spend its time on a keyed hash.
-#[derive(Default)]
-pub struct SayHasher(u64);
-
-impl std::hash::Hasher for SayHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|&byte| self.write_u64(u64::from(byte)));
-    }
-
-    fn write_u64(&mut self, value: u64) {
-        self.0 = (self.0.rotate_left(5) ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    }
-
-    fn write_usize(&mut self, value: usize) {
-        self.write_u64(value as u64);
-    }
-
-    fn write_isize(&mut self, value: isize) {
-        self.write_u64(value as u64);
+        let place = self.place(say, prepare)?;
+        Ok(self.at(place))
     }
 }
 

@@ -16,6 +16,7 @@ use futures::{FutureExt, SinkExt, StreamExt};
 use postgres_types::{IsNull, ToSql, Type, to_sql_checked};
 use std::cell::RefCell;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::rc::Rc;
 use std::time::Instant;
 use tokio::runtime::Runtime;
@@ -36,6 +37,13 @@ pub struct Address {
     pub at: SocketAddr,
     pub user: &'static str,
     pub database: &'static str,
+    /// The directory of the server's socket file, through which its clients come rather than over loopback.
+    pub socket: Option<&'static Path>,
+}
+
+/// For as long as the program runs: addresses are told by value.
+pub fn lasting(socket: Option<&Path>) -> Option<&'static Path> {
+    socket.map(|path| &*Box::leak(path.to_path_buf().into_boxed_path()))
 }
 
 /// A number in whatever type its column or parameter has.
@@ -68,7 +76,11 @@ pub fn runtime() -> Result<Runtime, BenchError> {
 /// A connection whose other half runs on the local set.
 pub async fn connect(address: Address) -> Result<Client, BenchError> {
     let mut config = tokio_postgres::Config::new();
-    config.host(address.at.ip().to_string()).port(address.at.port()).user(address.user).dbname(address.database);
+    match address.socket {
+        Some(directory) => config.host_path(directory),
+        None => config.host(address.at.ip().to_string()),
+    };
+    config.port(address.at.port()).user(address.user).dbname(address.database);
     let (client, connection) = config.connect(NoTls).await?;
     // Its failure is told to whoever waits for an answer.
     tokio::task::spawn_local(connection.map(drop));

@@ -44,7 +44,7 @@ impl Bench<'_> {
     ) -> Result<Asked, BenchError> {
         let program = self.scratch.path().join("Jdbc.java");
         std::fs::write(&program, PROGRAM).map_err(on(&program))?;
-        let Address { at, user, database } = address;
+        let Address { at, user, database, .. } = address;
         let kind = if case.script == Script::Select { "select" } else { "update" };
         let accounts = self.args.scale * ACCOUNTS_OF_SCALE_ONE;
         let numbers = [case.clients as u64, case.pipeline as u64, accounts, self.args.seconds].map(|n| n.to_string());
