@@ -68,7 +68,7 @@ pub fn run(args: &DisksArgs) -> Result<(), BenchError> {
     if !args.suite.log.is_empty() {
         return Err(BenchError::Usage("disks brings its own log devices: --log is for the other workloads".into()));
     }
-    let mut suite = Suite::new(&args.suite, WORKLOAD, false)?;
+    let mut suite = Suite::new(&args.suite, WORKLOAD, record168(Order::Hash).raw_bytes())?;
     suite.sessions_most = VOLUME_SESSIONS;
     for kind in suite.kinds() {
         if !["freshet", "freshet-native"].contains(&kind.name) {
@@ -144,10 +144,10 @@ fn response(suite: &mut Suite, kind: Kind, case: &'static str, model: Model) -> 
         let (measured, busy) = test.update(suite, case, &plan)?;
         let mut figure = suite.figure_of(&test.running, case, "operations", &plan, &measured);
         figure.at = Some(sessions as f64);
-        let answer = model.cache.map_or(model.flush, |cache| cache.answer);
         let then = if model.cache.is_some() { "1 to 3 ms" } else { "9 to 16 ms" };
         let note = format!("{then} in 2004 (F2); processors {:.0} %", busy * 100.0);
-        suite.tell(figure.limit(sessions as f64 / answer.as_secs_f64()).note(note), None);
+        let limit = limit(suite, &test.running, &plan, &figure);
+        suite.tell(figure.limit(limit).note(note), None);
     }
     Ok(())
 }
@@ -173,15 +173,10 @@ fn by_disks(
         figure.at = Some(disks as f64);
         let rate = figure.rate_per_s;
         let note = format!("{disks} disks; processors {:.0} %", busy * 100.0);
-        let limit = limit(model, disks, sessions, figure.log_bytes_per_op.unwrap_or(0.0));
+        let limit = limit(suite, &test.running, &plan, &figure);
         suite.tell(figure.clone().limit(limit).note(note), None);
         if let Some(before) = before {
-            let doubled = Figure {
-                figure: format!("{disks} disks to {}", disks / 2),
-                rate_per_s: 0.0,
-                slices: Vec::new(),
-                ..figure.ratio(rate / before)
-            };
+            let doubled = figure.derived_ratio(format!("{disks} disks to {}", disks / 2), rate / before);
             let limited = model.bandwidth_bytes_per_s.is_some() && busy < BUSY;
             suite.tell(doubled, limited.then_some(Due::RatioAtLeast(DOUBLING)));
         }
@@ -190,10 +185,10 @@ fn by_disks(
     Ok(())
 }
 
-/// What a closed loop gets of such disks at most: all sessions commit in every flush, each disk with its share.
-fn limit(model: Model, disks: usize, sessions: usize, bytes: f64) -> f64 {
-    let volume_s = model.bandwidth_bytes_per_s.map_or(0.0, |rate| sessions as f64 * bytes / disks as f64 / rate as f64);
-    sessions as f64 / (model.flush.as_secs_f64() + volume_s)
+/// What a closed loop gets of such disks at most, and of the processors.
+fn limit(suite: &Suite, running: &Running, plan: &Plan, figure: &Figure) -> f64 {
+    let update = suite.rates(plan.threads).update;
+    suite.limit_of_changes(running, plan, update, 1.0, figure.log_bytes_per_op)
 }
 
 /// F3: durable and deferred on one disk.
@@ -208,7 +203,8 @@ fn deferred(suite: &mut Suite, kind: Kind) -> Result<(), BenchError> {
         let (measured, busy) = test.update(suite, "deferred", &plan)?;
         let figure = suite.figure_of(&test.running, "deferred", "operations", &plan, &measured);
         let note = format!("processors {:.0} %", busy * 100.0);
-        suite.tell(Figure { figure: name.into(), ..figure }.note(note), None);
+        let limit = limit(suite, &test.running, &plan, &figure);
+        suite.tell(Figure { figure: name.into(), ..figure }.limit(limit).note(note), None);
     }
     Ok(())
 }
@@ -219,11 +215,20 @@ mod tests {
 
     #[test]
     fn disks_help_where_the_volume_limits() {
-        let of = |disks| limit(off(Some(VOLUME_BYTES_PER_S)), disks, 4800, 32.0);
-        assert!(of(2) / of(1) > 1.9 && of(4) / of(2) > 1.8, "{} {} {}", of(1), of(2), of(4));
-        let flush = |disks| limit(off(None), disks, 4800, 64.0);
+        let of = |model: Model, disks: usize, bytes| {
+            let log = LogPlan::of_models(vec![model; disks], "disks");
+            log.answers_per_s(4800, bytes, true).expect("is modelled")
+        };
+        let volume = |disks| of(off(Some(VOLUME_BYTES_PER_S)), disks, 32.0);
+        assert!(
+            volume(2) / volume(1) > 1.9 && volume(4) / volume(2) > 1.8,
+            "{} {} {}",
+            volume(1),
+            volume(2),
+            volume(4)
+        );
+        let flush = |disks| of(off(None), disks, 64.0);
         assert_eq!(flush(1), flush(4));
-        assert_eq!(flush(1), 600_000.0);
     }
 
     #[test]

@@ -105,6 +105,17 @@ impl Figure {
         self
     }
 
+    /// Another reading of the same measurement.
+    pub fn derived(self, figure: impl Into<String>) -> Figure {
+        Figure { figure: figure.into(), memory_bytes: None, slices: Vec::new(), ..self }
+    }
+
+    /// One that is a ratio to something else than a limit, and no rate.
+    pub fn derived_ratio(self, figure: impl Into<String>, ratio: f64) -> Figure {
+        let derived = Figure { rate_per_s: 0.0, limit_per_s: None, published_per_s: None, ..self.derived(figure) };
+        derived.ratio(ratio)
+    }
+
     pub fn due(mut self, due: Due) -> Figure {
         self.met = Some(match due {
             Due::SecondsAtMost(s) => self.seconds <= s,

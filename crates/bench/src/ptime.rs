@@ -4,7 +4,6 @@
 //! cores. Inserts and deletes take turns, a quarter of the table each, so that memory stays flat however long they are measured.
 
 use crate::adapter::{Content, Fetch, Kind};
-use crate::bare::Rates;
 use crate::error::BenchError;
 use crate::figure::{Due, Figure};
 use crate::log_plan::LogPlan;
@@ -60,7 +59,7 @@ pub struct PtimeArgs {
 }
 
 pub fn run(args: &PtimeArgs) -> Result<(), BenchError> {
-    measure_all(Suite::new(&args.suite, WORKLOAD, true)?)
+    measure_all(Suite::new(&args.suite, WORKLOAD, record168(Order::Hash).raw_bytes())?)
 }
 
 fn measure_all(mut suite: Suite) -> Result<(), BenchError> {
@@ -154,7 +153,8 @@ impl<'a> Ptime<'a> {
             return Ok(());
         }
         let due = self.is_ours().then_some(Due::RateAtLeast(3e6));
-        self.suite.tell(loaded, due);
+        let bare = self.suite.rates(loaded.threads).insert;
+        self.suite.tell(loaded.limit(bare), due);
         let facts = self.running.adapter.facts();
         if let (Some(table), Some(index)) = (facts.table_bytes, facts.index_bytes) {
             let raw = (rows * self.shape.raw_bytes()) as f64;
@@ -200,10 +200,6 @@ impl<'a> Ptime<'a> {
         Ok(measured)
     }
 
-    fn limits(&self, threads: usize) -> Option<Rates> {
-        self.suite.limits.of(threads).copied()
-    }
-
     /// By every number of threads where scaling is due, and every number of sessions that was asked for. Searches wait for nobody: their headline is
     /// an event loop that finds some of its sessions readable at a time; one session a thread is told beside it, and thousands only have more state
     /// to find in the cache.
@@ -247,18 +243,21 @@ impl<'a> Ptime<'a> {
             figure.amount *= *keys as f64;
             figure.rate_per_s *= *keys as f64;
         }
-        match self.limits(plan.threads) {
-            None => figure,
-            Some(rates) => figure.limit(match draw {
-                Draw::Search(Fetch::Counter) => rates.search,
-                Draw::Search(Fetch::Row) => rates.search_row,
-                Draw::Many(_) => rates.batched,
-                Draw::Update => rates.update,
-                Draw::Mix { updates } => rates.mix(*updates as f64 / 100.0),
-                Draw::Insert(_) => rates.insert,
-                Draw::Delete(_) => rates.delete,
-            }),
-        }
+        let bare = self.suite.rates(plan.threads);
+        let log_bytes = figure.log_bytes_per_op;
+        let changes = |rate, commits| self.suite.limit_of_changes(&self.running, plan, rate, commits, log_bytes);
+        figure.limit(match draw {
+            Draw::Search(Fetch::Counter) => bare.search,
+            Draw::Search(Fetch::Row) => bare.search_row,
+            Draw::Many(_) => bare.batched,
+            Draw::Update => changes(bare.update, 1.0),
+            Draw::Mix { updates } => {
+                let updates = *updates as f64 / 100.0;
+                changes(bare.mix(updates), updates)
+            }
+            Draw::Insert(_) => changes(bare.insert, 1.0),
+            Draw::Delete(_) => changes(bare.delete, 1.0),
+        })
     }
 
     fn judge(&mut self, figure: Figure, draw: &Draw, is_headline: bool) -> Result<(), BenchError> {
@@ -274,16 +273,14 @@ impl<'a> Ptime<'a> {
         self.suite.tell(figure, share.map(Due::RatioAtLeast));
         if let Some(update) = parts {
             let part = |name: &str| Figure {
-                figure: name.into(),
                 rate_per_s: 0.0,
+                limit_per_s: None,
                 ratio_to_limit: None,
-                slices: Vec::new(),
-                ..update.clone()
+                ..update.clone().derived(name)
             };
-            let device = self
-                .limits(update.threads)
-                .map(|rates| format!("the bare loop's flush {:.1} ms", rates.flush_p99_us as f64 / 1e3));
-            self.suite.tell(part("p99").note(device.unwrap_or_default()), Some(Due::P99AtMostUs(5e3)));
+            let flush_p99_us = self.suite.rates(update.threads).flush_p99_us;
+            let device = format!("the bare loop's flush {:.1} ms", flush_p99_us as f64 / 1e3);
+            self.suite.tell(part("p99").note(device), Some(Due::P99AtMostUs(5e3)));
             let overhead = update.log_overhead_bytes_per_op.unwrap_or(0.0);
             let note = format!("and {overhead:.0} B of padding and group headers");
             self.suite.tell(part("log bytes").note(note), Some(Due::LogBytesAtMost(64.0)));
@@ -308,9 +305,8 @@ impl<'a> Ptime<'a> {
         };
         if let (Some(search), Some(update), Some(mixed)) = (rate("search"), rate("update"), mixed) {
             let promised = 1.0 / ((1.0 - updates) / search + updates / update);
-            let figure = Figure { figure: "of its pure rates".into(), slices: Vec::new(), ..mixed.limit(promised) };
             let due = self.is_ours().then_some(Due::RatioAtLeast(0.9));
-            self.suite.tell(figure, due);
+            self.suite.tell(mixed.derived("of its pure rates").limit(promised), due);
         }
     }
 
@@ -323,12 +319,9 @@ impl<'a> Ptime<'a> {
         let durable = self.suite.told("update", self.running.kind.name).filter(|f| f.threads == threads);
         let durable = durable.filter(|f| f.figure == "operations").map(|f| f.rate_per_s).last();
         if let Some(durable) = durable {
-            let figure = Figure { figure: "durable to deferred".into(), slices: Vec::new(), ..figure };
             let ratio = durable / figure.rate_per_s;
-            self.suite.tell(
-                Figure { rate_per_s: 0.0, ..figure.ratio(ratio) },
-                self.is_ours().then_some(Due::RatioWithin(0.15)),
-            );
+            let figure = figure.derived_ratio("durable to deferred", ratio);
+            self.suite.tell(figure, self.is_ours().then_some(Due::RatioWithin(0.15)));
         }
         Ok(())
     }
@@ -336,13 +329,15 @@ impl<'a> Ptime<'a> {
     fn lone(&mut self) -> Result<(), BenchError> {
         let plan = self.suite.plan(1, 1);
         let measured = self.drive("update-lone", &plan, &Draw::Update)?;
-        let mut figure = self.suite.figure_of(&self.running, "update-lone", "operations", &plan, &measured);
-        let flush_us = self.suite.machine.flush_us.first().map_or(0.0, |(_, us)| *us);
-        let took_us = measured.latency_ns.value_at_quantile(0.5) as f64 / 1e3;
-        figure = figure.ratio(took_us / flush_us).note(format!("median in flushes of 4 KiB ({flush_us:.0} us)"));
+        let mut figure = self.figure("update-lone", &plan, &measured, &Draw::Update);
         (figure.published_per_s, figure.source) = (Some(1320.0), "F8");
-        let due = self.is_ours().then_some(Due::RatioAtMost(1.3));
-        self.suite.tell(figure, due);
+        self.suite.tell(figure.clone(), None);
+        if let Some(flush_us) = self.suite.flush_us.filter(|_| !self.suite.log.is_modelled()) {
+            let took_us = measured.latency_ns.value_at_quantile(0.5) as f64 / 1e3;
+            let figure = figure.derived_ratio("median in flushes", took_us / flush_us);
+            let due = self.is_ours().then_some(Due::RatioAtMost(1.3));
+            self.suite.tell(figure.note(format!("of 4 KiB ({flush_us:.0} us)")), due);
+        }
         Ok(())
     }
 
@@ -412,8 +407,7 @@ impl<'a> Ptime<'a> {
             let hash = self.suite.told("search", self.running.kind.name);
             let hash = hash.filter(|f| f.threads == threads && f.sessions == sessions);
             if let Some(hash) = hash.map(|f| f.rate_per_s).last() {
-                let figure = Figure { figure: "of the hash rate".into(), slices: Vec::new(), ..figure.limit(hash) };
-                self.suite.tell(figure, Some(Due::RatioAtLeast(0.5)));
+                self.suite.tell(figure.derived("of the hash rate").limit(hash), Some(Due::RatioAtLeast(0.5)));
             }
         }
         Ok(())
@@ -447,15 +441,11 @@ fn scale(suite: &mut Suite) {
             let (lone, sqlite) = (alone(adapter), alone("sqlite"));
             if let (Some(one), Some(many)) = (&one, many.filter(|_| all == 2)) {
                 let ratio = many.rate_per_s / one.rate_per_s;
-                let figure =
-                    Figure { figure: "two threads to one".into(), rate_per_s: 0.0, slices: Vec::new(), ..many };
-                suite.tell(figure.ratio(ratio), Some(Due::RatioAtLeast(due)));
+                suite.tell(many.derived_ratio("two threads to one", ratio), Some(Due::RatioAtLeast(due)));
             }
             if let (Some(lone), Some(sqlite), "search", "freshet") = (lone, sqlite, case, adapter) {
                 let ratio = lone.rate_per_s / sqlite.rate_per_s;
-                let figure =
-                    Figure { figure: "one thread to SQLite's".into(), rate_per_s: 0.0, slices: Vec::new(), ..lone };
-                suite.tell(figure.ratio(ratio), Some(Due::RatioAtLeast(6.0)));
+                suite.tell(lone.derived_ratio("one thread to SQLite's", ratio), Some(Due::RatioAtLeast(6.0)));
             }
         }
     }
@@ -479,7 +469,7 @@ mod tests {
         let all =
             ["bench", "--rows", "500", "--seconds", "0.05", "--warm-up", "0.01", "--sessions", "8", "--data", &data];
         let args = Words::try_parse_from(all.into_iter().chain(words.split(' '))).expect("words");
-        let mut suite = Suite::new(&args.suite, WORKLOAD, true).expect("measures");
+        let mut suite = Suite::new(&args.suite, WORKLOAD, 168).expect("measures");
         suite.kinds = vec![kind];
         suite
     }

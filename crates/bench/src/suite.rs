@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// The headline's sessions (REFERENCE.md F6).
+/// The headline's sessions (REFERENCE.md F6), and so many updates does the bare loop have in flight.
 pub const SESSIONS: usize = 4800;
 /// Log, images and what else a run writes, beside its data.
 const DISK_BESIDE_BYTES: u64 = 6 << 30;
@@ -105,7 +105,9 @@ pub struct Suite {
     pub args: SuiteArgs,
     pub workload: Workload,
     pub machine: Machine,
-    pub limits: Limits,
+    limits: Limits,
+    /// Of 4 KiB, where the log is; none where that is no place for a file.
+    pub flush_us: Option<f64>,
     pub rows: u64,
     pub log: LogPlan,
     /// Of a driver, at most, where there are connections.
@@ -129,8 +131,8 @@ pub struct Running {
 }
 
 impl Suite {
-    /// Refuses what does not exist, then measures the machine; the limits too, where the workload compares with them.
-    pub fn new(args: &SuiteArgs, workload: Workload, has_limits: bool) -> Result<Suite, BenchError> {
+    /// Refuses what does not exist, then measures the machine and the bare loop, whose inserts log `row_bytes`.
+    pub fn new(args: &SuiteArgs, workload: Workload, row_bytes: u64) -> Result<Suite, BenchError> {
         for case in &args.cases {
             if !workload.cases.iter().any(|(name, _)| name == case) {
                 let known: Vec<&str> = workload.cases.iter().map(|(name, _)| *name).collect();
@@ -149,6 +151,7 @@ impl Suite {
             workload,
             machine,
             limits: Limits::default(),
+            flush_us: None,
             rows,
             log,
             connections: CONNECTIONS_USUAL,
@@ -157,24 +160,54 @@ impl Suite {
             figures: Vec::new(),
             notes: BTreeMap::new(),
         };
-        if has_limits {
-            suite.measure_limits()?;
-        }
+        suite.measure_limits(row_bytes)?;
         Ok(suite)
     }
 
-    fn measure_limits(&mut self) -> Result<(), BenchError> {
+    fn measure_limits(&mut self, row_bytes: u64) -> Result<(), BenchError> {
         need_memory(Limits::memory_bytes(self.rows), "the bare loop", self.rows)?;
         let threads = self.thread_counts();
         let time = Duration::from_secs_f64((self.args.seconds / 4.0).min(1.0));
-        let scratch = Scratch::new(&self.args.data, "bare")?;
+        let scratch = Scratch::new(self.log.place(&self.args.data), "freshet-bench-bare")?;
         let (dir, rows) = (scratch.path(), self.rows);
-        let measure = |done: &_| Limits::measure(dir, rows, &threads, time, done);
+        self.flush_us = match &self.log {
+            LogPlan::Directories(_) => Some(machine::flush_us_in(dir)?),
+            LogPlan::Raw(_) => None,
+            LogPlan::Streams(_) | LogPlan::Modelled(_) => self.machine.flush_us.first().map(|(_, us)| *us),
+        };
+        let measure = |done: &_| Limits::measure(dir, rows, row_bytes, &threads, time, done);
         self.limits = during("bare loop", threads.len() as u64, measure)?;
         for rates in &self.limits.rates {
             say(&limit_line(rates));
         }
         Ok(())
+    }
+
+    /// What the bare loop reaches with so many threads.
+    pub fn rates(&self, threads: usize) -> Rates {
+        *self.limits.of(threads).expect("invariant: the bare loop was measured with one number of threads at least")
+    }
+
+    /// The bare loop's rate, as far as the log lets sessions that wait for it reach it: `commits` is how many of them an operation has. Where as
+    /// many are in flight as in the bare loop, the flushes of this machine's disk are in its rate already.
+    pub fn limit_of_changes(
+        &self,
+        running: &Running,
+        plan: &Plan,
+        bare_per_s: f64,
+        commits: f64,
+        log_bytes_per_op: Option<f64>,
+    ) -> f64 {
+        let commit_bytes = log_bytes_per_op.unwrap_or(0.0) / commits;
+        let modelled = running.setup.log.answers_per_s(plan.sessions, commit_bytes, plan.durable);
+        let flush_us = self.flush_us.filter(|_| plan.durable && plan.sessions < SESSIONS);
+        let flushed = flush_us.map_or(f64::INFINITY, |us| plan.sessions as f64 * 1e6 / us);
+        bare_per_s.min(modelled.unwrap_or(flushed) / commits)
+    }
+
+    /// The memory's, to so many threads.
+    pub fn bandwidth(&self, threads: usize) -> f64 {
+        if threads == 1 { self.machine.memory_core_bytes_per_s } else { self.machine.memory_bytes_per_s }
     }
 
     /// One and all cores, or what was asked for.
@@ -418,7 +451,7 @@ fn measure_machine(args: &SuiteArgs, rows: u64) -> Result<Machine, BenchError> {
 fn limit_line(rates: &Rates) -> String {
     let m = |rate: f64| format!("{:.2}", rate / 1e6);
     format!(
-        "bare loop, {} threads, M/s: search {} (row {}), batched {}, update {} ({:.0} us a flush, {:.1} ms for one update in a hundred), insert {}, delete {}, one row {}, ten rows {}",
+        "bare loop, {} threads, M/s: search {} (row {}), batched {}, update {} ({:.0} us a flush, {:.1} ms for one update in a hundred), insert {}, delete {}, index entries {}, one row {}, ten rows {}",
         rates.threads,
         m(rates.search),
         m(rates.search_row),
@@ -428,6 +461,7 @@ fn limit_line(rates: &Rates) -> String {
         rates.flush_p99_us as f64 / 1e3,
         m(rates.insert),
         m(rates.delete),
+        m(rates.entries),
         m(rates.one_row),
         m(rates.ten_rows)
     )

@@ -7,10 +7,11 @@
 //! | B dedicated | the same without that process | |
 //! | C | a file cache, an SSD of its day | nearly no latency |
 //!
-//! What is compared is the ratios between the devices: absolute rates are the models'. The limit of a rate is that of the device: every session
-//! commits in each flush.
+//! What is compared is the ratios between the devices: absolute rates are the models'. The limit of a rate is that of the device, which answers
+//! every session in each flush, or that of the bare loop.
 
 use crate::adapter::{Answer, Content, Fetch, Kind, Op};
+use crate::bare::Rates;
 use crate::device::{Cache, Model};
 use crate::error::BenchError;
 use crate::figure::Figure;
@@ -30,6 +31,10 @@ const FLUSH: Duration = Duration::from_micros(6500);
 const BANDWIDTH: Option<u64> = Some(20_000_000);
 const CACHE: Cache = Cache { bytes: 24_000_000, answer: Duration::from_micros(1000) };
 const SSD: Duration = Duration::from_micros(700);
+/// Of the mix.
+const READS: f64 = 0.80;
+const UPDATES: f64 = 0.15;
+const INSERTS: f64 = 0.05;
 /// The other process writes so much at a time, as fast as it is taken, and then pauses for as long.
 const LOAD_BYTES: usize = 64 << 10;
 const LOAD_FILE_BYTES: u64 = 64 << 20;
@@ -75,13 +80,6 @@ fn devices() -> [Device; 4] {
     ]
 }
 
-impl Model {
-    /// What a lone durable write takes.
-    fn answer(&self) -> Duration {
-        self.cache.map_or(self.flush, |cache| cache.answer)
-    }
-}
-
 /// A subscriber of tptbm: a number, two short texts and a long one.
 fn subscriber() -> TableShape {
     let column = |(name, ty): (&str, Ty)| ColumnShape { name: name.to_owned(), ty };
@@ -105,6 +103,19 @@ fn subscriber() -> TableShape {
 enum Kinds {
     Updates,
     Mix,
+}
+
+impl Kinds {
+    /// What the bare loop makes of it, and how many commits an operation has.
+    fn bare(self, rates: &Rates) -> (f64, f64) {
+        match self {
+            Kinds::Updates => (rates.update, 1.0),
+            Kinds::Mix => {
+                let operation_s = READS / rates.search_row + UPDATES / rates.update + INSERTS / rates.insert;
+                (1.0 / operation_s, UPDATES + INSERTS)
+            }
+        }
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -131,10 +142,11 @@ struct Calls {
 impl Source for Calls {
     fn next(&mut self, session: usize) -> Option<Op<'_>> {
         let key = self.random.below(self.rows) as i64;
-        let kind = match (self.kinds, self.random.below(100)) {
-            (Kinds::Updates, _) | (Kinds::Mix, 80..95) => Kind3::Update,
-            (Kinds::Mix, 0..80) => Kind3::Read,
-            _ => Kind3::Insert,
+        let drawn = self.random.below(100) as f64 / 100.0;
+        let kind = match self.kinds {
+            Kinds::Mix if drawn < READS => Kind3::Read,
+            Kinds::Mix if drawn >= READS + UPDATES => Kind3::Insert,
+            _ => Kind3::Update,
         };
         self.kind[session] = kind;
         Some(match kind {
@@ -164,7 +176,7 @@ pub fn run(args: &TptbmArgs) -> Result<(), BenchError> {
     if !args.suite.log.is_empty() {
         return Err(BenchError::Usage("tptbm brings its own log devices: --log is for the other workloads".into()));
     }
-    let mut suite = Suite::new(&args.suite, WORKLOAD, false)?;
+    let mut suite = Suite::new(&args.suite, WORKLOAD, subscriber().raw_bytes())?;
     for kind in suite.kinds() {
         if !["freshet", "freshet-native"].contains(&kind.name) {
             say(&format!("{}: left out: it writes its files by itself, not to modelled devices", kind.name));
@@ -242,9 +254,10 @@ fn drive(
     let published = [1, 8].iter().position(|&processes| processes == sessions).map(|at| device.published[at]);
     if kinds == Kinds::Updates {
         (figure.published_per_s, figure.source) = (published, "A3");
-        figure = figure.limit(sessions as f64 / device.model.answer().as_secs_f64());
     }
-    Ok(figure)
+    let (bare, commits) = kinds.bare(&suite.rates(plan.threads));
+    let limit = suite.limit_of_changes(running, &plan, bare, commits, figure.log_bytes_per_op);
+    Ok(figure.limit(limit))
 }
 
 /// Runs `work`, beside a thread that writes to the same device if it is a shared one.
@@ -304,17 +317,9 @@ fn ratios(suite: &mut Suite, kind: Kind, case: &str) {
                 let ratio = over_figure.rate_per_s / under_figure.rate_per_s;
                 let then = published[over][processes] / published[under][processes];
                 let note = if case == "updates" { format!("{then:.1} x in 2002") } else { String::new() };
-                let figure = Figure {
-                    figure: format!("{} to {}", short(names[over]), short(names[under])),
-                    rate_per_s: 0.0,
-                    limit_per_s: None,
-                    published_per_s: None,
-                    slices: Vec::new(),
-                    p50_us: None,
-                    p99_us: None,
-                    ..over_figure
-                };
-                suite.tell(figure.ratio(ratio).note(note), None);
+                let name = format!("{} to {}", short(names[over]), short(names[under]));
+                let figure = Figure { p50_us: None, p99_us: None, ..over_figure.derived_ratio(name, ratio) };
+                suite.tell(figure.note(note), None);
             }
         }
     }

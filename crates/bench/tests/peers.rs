@@ -5,6 +5,8 @@ use freshet_bench::BenchArgs;
 use std::path::Path;
 use std::process::ExitCode;
 
+mod told;
+
 #[derive(Parser)]
 struct Cli {
     #[command(flatten)]
@@ -26,8 +28,7 @@ fn bench(words: &str) -> Result<Vec<serde_json::Value>, String> {
         return Err(format!("{code:?}"));
     }
     assert_eq!(std::fs::read_dir(&data).expect("lists").count(), 0, "a run leaves nothing");
-    let told = std::fs::read_to_string(json).expect("figures");
-    Ok(told.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect())
+    Ok(told::figures(&json))
 }
 
 /// PostgreSQL's server runs as another user where we are root.
