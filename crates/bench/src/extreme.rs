@@ -241,7 +241,7 @@ impl Test {
     /// Inserts and deletes by turns, more and more rows, until each was measured for long enough.
     fn turns(&mut self, suite: &mut Suite) -> Result<(), BenchError> {
         let rows = suite.rows;
-        let mut turn = TURN_ROWS_FIRST.min(rows);
+        let (mut turn, mut largest) = (TURN_ROWS_FIRST.min(rows), 0);
         let steps = [("insert", Step::Insert), ("delete", Step::Delete)];
         let mut both: [Option<Measured<Loops>>; 2] = [None, None];
         while !both.iter().all(|m| m.as_ref().is_some_and(|m| m.seconds >= suite.args.seconds)) {
@@ -249,11 +249,9 @@ impl Test {
             for ((case, step), sum) in steps.into_iter().zip(&mut both) {
                 let one = self.drive(suite, case, step, rows..rows + turn / 2 * 2)?;
                 longest = longest.max(one.seconds);
-                match sum {
-                    None => *sum = Some(one),
-                    Some(sum) => sum.append(one),
-                }
+                Measured::add_turn(sum, one, turn > largest);
             }
+            largest = largest.max(turn);
             if longest < suite.args.seconds / 8.0 {
                 turn = (turn * 4).min(rows);
             }
@@ -447,6 +445,7 @@ fn tell_accounts(suite: &mut Suite, running: &Running, plan: &Plan, measured: &M
     figure.amount /= STATEMENTS as f64;
     figure.rate_per_s /= STATEMENTS as f64;
     figure.at = Some(plan.sessions as f64);
+    figure.is_growing = true;
     let published = &PUBLISHED[usize::from(!is_disk_engine(running.kind))];
     let point = ACCOUNT_SESSIONS.iter().position(|&sessions| sessions == plan.sessions);
     (figure.published_per_s, figure.source) = (point.map(|at| published[at] * 1e3), "A5");

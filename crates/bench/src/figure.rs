@@ -57,6 +57,9 @@ pub struct Figure {
     /// Resident, at the window's beginning and end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_bytes: Option<(u64, u64)>,
+    /// Rows were added in the window: memory may grow.
+    #[serde(skip)]
+    pub is_growing: bool,
     /// What one point of a sweep has that the others have not: sessions, log devices.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub at: Option<f64>,

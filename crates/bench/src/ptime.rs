@@ -296,7 +296,8 @@ impl<'a> Ptime<'a> {
     /// Against what the pure rates of this system promise.
     fn judge_mix(&mut self, updates: f64) {
         let all = self.suite.threads();
-        let mixed = self.suite.last().cloned();
+        let case = format!("mix-{:.0}-{:.0}", (1.0 - updates) * 100.0, updates * 100.0);
+        let mixed = self.suite.told(&case, self.running.kind.name).filter(|f| f.figure == "operations").last().cloned();
         let sessions = mixed.as_ref().map_or(0, |f| f.sessions);
         let rate = |case: &str| {
             let told = self.suite.told(case, self.running.kind.name);
@@ -346,7 +347,7 @@ impl<'a> Ptime<'a> {
         let (threads, sessions) = (self.suite.threads(), self.suite.sessions());
         let (rows, seconds) = (self.suite.rows, self.suite.args.seconds);
         let most = (rows / TURN).max(1);
-        let mut turn = TURN_ROWS_FIRST.min(most);
+        let (mut turn, mut largest) = (TURN_ROWS_FIRST.min(most), 0);
         // A turn ends when all its keys are done.
         let plan = Plan { warm_up: Duration::ZERO, time: TURN_TIME_MAX, ..self.suite.plan(threads, sessions) };
         let mut both: [Option<Measured<Rows>>; 2] = [None, None];
@@ -357,11 +358,9 @@ impl<'a> Ptime<'a> {
             for ((case, draw), sum) in draws.into_iter().zip(&mut both) {
                 let one = self.drive(case, &plan, &draw)?;
                 longest = longest.max(one.seconds);
-                match sum {
-                    None => *sum = Some(one),
-                    Some(sum) => sum.append(one),
-                }
+                Measured::add_turn(sum, one, turn > largest);
             }
+            largest = largest.max(turn);
             if longest < seconds / 8.0 {
                 turn = (turn * 4).min(most);
             }

@@ -16,7 +16,6 @@
 use crate::adapter::{Adapter, Answer, Driver, Facts, Op, Submitted};
 use crate::error::BenchError;
 use crate::progress::during;
-use freshet_engine::mem::resident_bytes;
 use hdrhistogram::Histogram;
 use std::collections::VecDeque;
 use std::sync::Barrier;
@@ -68,8 +67,8 @@ pub struct Measured<S> {
     pub slices: Vec<u64>,
     pub before: Facts,
     pub after: Facts,
-    pub resident_before: u64,
-    pub resident_after: u64,
+    pub resident_before: Option<u64>,
+    pub resident_after: Option<u64>,
 }
 
 impl<S> Measured<S> {
@@ -98,8 +97,22 @@ impl<S> Measured<S> {
 }
 
 impl<S> Measured<S> {
-    /// Another turn of the same work, after a pause that does not count.
-    pub fn append(&mut self, turn: Measured<S>) {
+    /// Adds another turn of the same work, after a pause that does not count. Memory is compared from the end of the first turn that was as large
+    /// as the last one: before, the table never held so many rows.
+    pub fn add_turn(sum: &mut Option<Measured<S>>, turn: Measured<S>, is_larger: bool) {
+        let sum = match sum {
+            None => sum.insert(turn),
+            Some(sum) => {
+                sum.append(turn);
+                sum
+            }
+        };
+        if is_larger {
+            sum.resident_before = sum.resident_after;
+        }
+    }
+
+    fn append(&mut self, turn: Measured<S>) {
         self.sources.extend(turn.sources);
         self.operations += turn.operations;
         self.seconds += turn.seconds;
@@ -153,8 +166,8 @@ pub fn measure<S: Source>(
 
 /// Facts and resident memory at the window's beginning and, where it was reached, its end.
 struct Watched {
-    before: (Facts, u64),
-    after: Option<(Facts, u64)>,
+    before: (Facts, Option<u64>),
+    after: Option<(Facts, Option<u64>)>,
 }
 
 struct Shared {
@@ -192,7 +205,7 @@ impl Shared {
     }
 
     fn watch(&self, adapter: &dyn Adapter, passed_ms: &AtomicU64) -> Watched {
-        let look = || (adapter.facts(), resident_bytes());
+        let look = || (adapter.facts(), adapter.resident_bytes());
         self.ready.wait();
         let start = Instant::now();
         let until = |ns: u64| {
@@ -235,7 +248,7 @@ fn gather<S>(plan: &Plan, shared: &Shared, all: Vec<Loop<S>>, watched: Watched, 
         Some(_) => latency_ns.clone(),
         None => latency_ns.clone_correct((interval_ns as u64).max(1)),
     };
-    let (after, resident_after) = watched.after.unwrap_or_else(|| (adapter.facts(), resident_bytes()));
+    let (after, resident_after) = watched.after.unwrap_or_else(|| (adapter.facts(), adapter.resident_bytes()));
     Measured {
         sources: all.into_iter().map(|one| one.source).collect(),
         operations,

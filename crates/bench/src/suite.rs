@@ -28,8 +28,11 @@ const DISK_SMALL_BYTES: u64 = 256 << 20;
 const DISK_BESIDE_SMALL_BYTES: u64 = 1 << 30;
 /// The log of a database, at most: what our options allow by default.
 const LOG_BYTES: u64 = 4 << 30;
-/// Of memory in the window, that is nobody's concern: buffers, and pages of rows that were not touched before.
-const GROWTH_BYTES: u64 = 64 << 20;
+/// What memory may grow by in a window and still be flat: a share, and buffers that were not touched before.
+const GROWTH_SHARE: f64 = 0.02;
+const GROWTH_BYTES: f64 = (64 << 20) as f64;
+/// From here on a run is long enough that memory must be flat.
+const FLAT_SECONDS: f64 = 30.0;
 /// What a database takes beside its data.
 const MEMORY_BESIDE_BYTES: u64 = 1 << 30;
 
@@ -361,9 +364,9 @@ impl Suite {
             log_overhead_bytes_per_op: m.per_operation(|f| f.log_overhead_bytes).filter(|b| *b > 0.0),
             flushes_per_s: m.per_second(|f| f.flushes).filter(|r| *r > 0.0),
             checkpoints: m.after.checkpoints.zip(m.before.checkpoints).map(|(after, before)| after - before),
-            memory_bytes: Some((m.resident_before, m.resident_after)),
+            memory_bytes: m.resident_before.zip(m.resident_after),
             slices: m.slices.clone(),
-            note: growth(m.resident_before, m.resident_after),
+            note: m.resident_before.zip(m.resident_after).map_or(String::new(), growth),
             ..self.figure(running, case, unit, m.operations as f64, m.seconds)
         }
     }
@@ -386,8 +389,16 @@ impl Suite {
         self.rows >= self.workload.judged_rows && self.machine.optimised
     }
 
-    /// Says a figure at once, with what is due of it, and keeps it.
+    /// Says a figure at once, with what is due of it, and keeps it. Of a long run of ours memory is due to be flat.
     pub fn tell(&mut self, figure: Figure, due: Option<Due>) {
+        let memory = flat(&figure);
+        self.tell_one(figure, due);
+        if let Some((figure, due)) = memory {
+            self.tell_one(figure, Some(due));
+        }
+    }
+
+    fn tell_one(&mut self, figure: Figure, due: Option<Due>) {
         let figure = match due {
             Some(due) => figure.due_if(self.is_judged(), due),
             None => figure,
@@ -397,14 +408,9 @@ impl Suite {
         self.figures.push(figure);
     }
 
-    /// The figure told last.
-    pub fn last(&self) -> Option<&Figure> {
-        self.figures.last()
-    }
-
-    /// Those told of a case by an adapter.
+    /// Rates told of a case by an adapter.
     pub fn told(&self, case: &str, adapter: &str) -> impl Iterator<Item = &Figure> {
-        self.figures.iter().filter(move |f| f.case == case && f.adapter == adapter)
+        self.figures.iter().filter(move |f| f.case == case && f.adapter == adapter && f.rate_per_s > 0.0)
     }
 
     /// The table, the files, the verdict.
@@ -467,12 +473,32 @@ fn limit_line(rates: &Rates) -> String {
     )
 }
 
+/// What a window's end may have in multiples of its beginning.
+fn growth_most(before: u64) -> f64 {
+    let most = 1.0 + GROWTH_SHARE + GROWTH_BYTES / (before as f64).max(1.0);
+    // As it is told.
+    (most * 1e3).round() / 1e3
+}
+
 /// Memory that is not flat is said.
-fn growth(before: u64, after: u64) -> String {
-    if after <= before + before / 20 + GROWTH_BYTES {
+fn growth((before, after): (u64, u64)) -> String {
+    if after as f64 <= before as f64 * growth_most(before) {
         return String::new();
     }
     format!("memory grew from {} to {} MiB", before >> 20, after >> 20)
+}
+
+/// Memory of a long run of ours that adds no rows, with what is due of it.
+fn flat(figure: &Figure) -> Option<(Figure, Due)> {
+    let (before, after) = figure.memory_bytes.filter(|(before, _)| *before > 0)?;
+    let is_ours = figure.adapter.starts_with("freshet");
+    if !is_ours || figure.is_growing || figure.rate_per_s <= 0.0 || figure.seconds < FLAT_SECONDS {
+        return None;
+    }
+    let memory = figure.clone().derived_ratio("memory", after as f64 / before as f64);
+    let note = format!("from {} to {} MiB", before >> 20, after >> 20);
+    let memory = Figure { memory_bytes: Some((before, after)), p50_us: None, p99_us: None, ..memory.note(note) };
+    Some((memory, Due::RatioAtMost(growth_most(before))))
 }
 
 fn need_memory(need: u64, who: &str, rows: u64) -> Result<(), BenchError> {
@@ -497,5 +523,31 @@ fn compare_with_peers(figures: &mut [Figure]) {
         for peer in peers.iter().filter(|peer| key(peer) == own_key) {
             own.peers.insert(peer.adapter, own.rate_per_s / peer.rate_per_s);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_of_a_long_run_is_due_to_be_flat() {
+        let of = |adapter: &'static str, seconds: f64, after_mib: u64| {
+            let figure = Figure::new("update", "operations", 1e6, "operations", seconds);
+            Figure { adapter, memory_bytes: Some((2048 << 20, after_mib << 20)), ..figure }
+        };
+        let met = |figure: Figure| flat(&figure).map(|(figure, due)| figure.due(due).met == Some(true));
+        // 2 % and 64 MiB are 105.
+        assert_eq!(met(of("freshet", 60.0, 2150)), Some(true));
+        assert_eq!(met(of("freshet", 60.0, 2160)), Some(false));
+        assert_eq!(met(of("freshet-native", 30.0, 4096)), Some(false));
+        assert_eq!(met(of("freshet", 60.0, 1024)), Some(true));
+        assert_eq!(met(of("freshet", 29.0, 4096)), None, "too short to say");
+        assert_eq!(met(of("sqlite", 60.0, 4096)), None, "not ours");
+        assert_eq!(met(Figure { is_growing: true, ..of("freshet", 60.0, 4096) }), None, "rows were added");
+        assert_eq!(met(of("freshet", 60.0, 4096).derived("of the hash rate")), None, "told already");
+        let (figure, _) = flat(&of("freshet", 60.0, 2160)).expect("is judged");
+        assert_eq!((figure.figure.as_str(), figure.rate_per_s), ("memory", 0.0));
+        assert!(growth((2048 << 20, 2160 << 20)).contains("2160 MiB") && growth((2048 << 20, 2150 << 20)).is_empty());
     }
 }

@@ -251,6 +251,7 @@ fn drive(
     held.next = measured.sources.iter().map(|source| source.next).max().unwrap_or(first);
     let mut figure = suite.figure_of(running, case, "operations", &plan, &measured);
     (figure.figure, figure.at) = (device.name.to_owned(), Some(sessions as f64));
+    figure.is_growing = kinds == Kinds::Mix;
     let published = [1, 8].iter().position(|&processes| processes == sessions).map(|at| device.published[at]);
     if kinds == Kinds::Updates {
         (figure.published_per_s, figure.source) = (published, "A3");

@@ -88,6 +88,10 @@ impl Wire {
 }
 
 impl Adapter for Wire {
+    fn resident_bytes(&self) -> Option<u64> {
+        self.server.resident_bytes()
+    }
+
     fn create(&mut self, tables: &[TableShape]) -> Result<(), BenchError> {
         let mut statements = tables.iter().flat_map(|table| definition(table, Dialect::Freshet));
         self.tables = tables.to_vec();

@@ -241,6 +241,11 @@ pub trait Adapter: Send + Sync {
         Ok(false)
     }
 
+    /// Memory of the process that holds the data, as far as it is resident; `None` where that is several processes.
+    fn resident_bytes(&self) -> Option<u64> {
+        Some(freshet_engine::mem::resident_bytes())
+    }
+
     /// What the reader should know: settings, versions.
     fn note(&self) -> String {
         String::new()

@@ -198,6 +198,10 @@ fn assert_durable(address: Address) -> Result<String, BenchError> {
 }
 
 impl Adapter for Postgres {
+    fn resident_bytes(&self) -> Option<u64> {
+        None
+    }
+
     fn create(&mut self, tables: &[TableShape]) -> Result<(), BenchError> {
         let mut statements = tables.iter().flat_map(|table| definition(table, Dialect::Postgres));
         self.tables = tables.to_vec();
