@@ -26,6 +26,8 @@ const TURN_ROWS_FIRST: u64 = 10_000;
 const TURN_TIME_MAX: Duration = Duration::from_secs(3600);
 const CONNECTIONS: [usize; 6] = [1, 10, 100, 1000, 2400, 4800];
 const STREAMS: [usize; 3] = [1, 2, 4];
+/// Ends the names of cases by B+-tree key.
+const BTREE: &str = "-btree";
 
 const WORKLOAD: Workload = Workload {
     name: "ptime",
@@ -34,7 +36,6 @@ const WORKLOAD: Workload = Workload {
         ("search", "by hash key, one thread and all"),
         ("search-row", "the same, all columns"),
         ("search-batched", "64 keys in one statement"),
-        ("search-btree", "by B+-tree key"),
         ("update", "one field, durable, one thread and all"),
         ("update-deferred", "answered at commit"),
         ("update-lone", "one session, against the device's flush"),
@@ -43,6 +44,11 @@ const WORKLOAD: Workload = Workload {
         ("mix-90-10", "searches and durable updates"),
         ("mix-80-20", "searches and durable updates"),
         ("mix-50-50", "searches and durable updates"),
+        ("search-btree", "by B+-tree key, against the hash rate"),
+        ("update-btree", "the same"),
+        ("insert-btree", "the same"),
+        ("delete-btree", "the same"),
+        ("mix-90-10-btree", "the same"),
         ("connections", "search and update by 1 to 4,800 sessions"),
         ("streams", "update on 1, 2 and 4 log streams"),
     ],
@@ -82,18 +88,16 @@ struct Ptime<'a> {
 
 impl<'a> Ptime<'a> {
     fn measure(suite: &mut Suite, kind: Kind) -> Result<(), BenchError> {
-        let by_hash: Vec<&str> = WORKLOAD.cases.iter().map(|(name, _)| *name).collect();
-        let by_hash = by_hash.into_iter().filter(|case| !["search-btree", "streams"].contains(case));
-        if by_hash.into_iter().any(|case| suite.has(case)) {
+        let wanted = WORKLOAD.cases.iter().map(|(name, _)| *name).filter(|case| suite.has(case));
+        let (by_btree, others): (Vec<&str>, Vec<&str>) = wanted.partition(|case| case.ends_with(BTREE));
+        if others.iter().any(|case| *case != "streams") {
             let log = suite.log.clone();
             Ptime::start(suite, kind, Order::Hash, &log)?.all()?;
         }
         let is_ours = kind.is_ours();
-        if suite.has("search-btree") && is_ours {
+        if !by_btree.is_empty() && is_ours {
             let log = suite.log.clone();
-            let mut ptime = Ptime::start(suite, kind, Order::Btree, &log)?;
-            ptime.fill("load-btree")?;
-            ptime.search_btree()?;
+            Ptime::start(suite, kind, Order::Btree, &log)?.all_by_btree()?;
         }
         if suite.has("streams") && is_ours {
             for streams in STREAMS {
@@ -135,12 +139,48 @@ impl<'a> Ptime<'a> {
             self.lone()?;
         }
         if self.suite.has("insert") || self.suite.has("delete") {
-            self.turns()?;
+            self.turns("")?;
         }
         if self.suite.has("connections") {
             self.connections()?;
         }
         Ok(())
+    }
+
+    fn all_by_btree(mut self) -> Result<(), BenchError> {
+        self.fill("load-btree")?;
+        let (threads, sessions) = (self.suite.threads(), self.suite.session_counts());
+        // Searches where an event loop knows some ahead, and where it does not.
+        let searching =
+            if self.suite.args.sessions.is_empty() { vec![READABLE * threads, threads] } else { sessions.clone() };
+        for (case, draw, sessions) in [
+            ("search", Draw::Search(Fetch::Counter), searching),
+            ("update", Draw::Update, sessions.clone()),
+            ("mix-90-10", Draw::Mix { updates: 10 }, sessions),
+        ] {
+            let by_btree = format!("{case}{BTREE}");
+            for sessions in sessions.into_iter().filter(|_| self.suite.has(&by_btree)) {
+                let plan = self.suite.plan(threads, sessions);
+                let measured = self.drive(&by_btree, &plan, &draw)?;
+                let figure = self.figure(&by_btree, &plan, &measured, &draw);
+                let due = (case == "search").then_some(Due::RatioAtLeast(0.5));
+                self.tell_beside_hash(figure, case, due);
+            }
+        }
+        if self.suite.has("insert-btree") || self.suite.has("delete-btree") {
+            self.turns(BTREE)?;
+        }
+        Ok(())
+    }
+
+    /// And its ratio to what as many sessions reach by hash key, if that was measured.
+    fn tell_beside_hash(&mut self, figure: Figure, hash_case: &str, due: Option<Due>) {
+        self.suite.tell(figure.clone(), None);
+        let hash = self.suite.told(hash_case, self.running.kind.name);
+        let mut hash = hash.filter(|f| (f.threads, f.sessions) == (figure.threads, figure.sessions));
+        if let Some(hash) = hash.find(|f| f.figure == "operations").map(|f| f.rate_per_s) {
+            self.suite.tell(figure.derived("of the hash rate").limit(hash), due);
+        }
     }
 
     /// Loads; the figure counts for the case `load`, memory included.
@@ -342,8 +382,8 @@ impl<'a> Ptime<'a> {
         Ok(())
     }
 
-    /// Inserts and deletes by turns until each was measured for long enough.
-    fn turns(&mut self) -> Result<(), BenchError> {
+    /// Inserts and deletes by turns until each was measured for long enough. The cases' names end in `suffix`.
+    fn turns(&mut self, suffix: &str) -> Result<(), BenchError> {
         let (threads, sessions) = (self.suite.threads(), self.suite.sessions());
         let (rows, seconds) = (self.suite.rows, self.suite.args.seconds);
         let most = (rows / TURN).max(1);
@@ -356,7 +396,7 @@ impl<'a> Ptime<'a> {
             let draws = [("insert", Draw::Insert(keys.clone())), ("delete", Draw::Delete(keys))];
             let mut longest = 0f64;
             for ((case, draw), sum) in draws.into_iter().zip(&mut both) {
-                let one = self.drive(case, &plan, &draw)?;
+                let one = self.drive(&format!("{case}{suffix}"), &plan, &draw)?;
                 longest = longest.max(one.seconds);
                 Measured::add_turn(sum, one, turn > largest);
             }
@@ -367,10 +407,14 @@ impl<'a> Ptime<'a> {
         }
         let cases = [("insert", Draw::Insert(0..0), 80e3, 1.5e6), ("delete", Draw::Delete(0..0), 100e3, 2e6)];
         for ((case, draw, published, due), measured) in cases.into_iter().zip(both) {
-            if let Some(measured) = measured.filter(|_| self.suite.has(case)) {
-                let mut figure = self.figure(case, &plan, &measured, &draw);
+            let name = format!("{case}{suffix}");
+            let Some(measured) = measured.filter(|_| self.suite.has(&name)) else { continue };
+            let mut figure = self.figure(&name, &plan, &measured, &draw);
+            if suffix.is_empty() {
                 (figure.published_per_s, figure.source) = (Some(published), "F1");
                 self.suite.tell(figure, self.is_ours().then_some(Due::RateAtLeast(due)));
+            } else {
+                self.tell_beside_hash(figure, case, None);
             }
         }
         Ok(())
@@ -385,28 +429,6 @@ impl<'a> Ptime<'a> {
                 let mut figure = self.figure("connections", &plan, &measured, &draw);
                 (figure.figure, figure.at) = (figure_name.into(), Some(sessions as f64));
                 self.suite.tell(figure, None);
-            }
-        }
-        Ok(())
-    }
-
-    /// Against the hash rate of as many sessions: where an event loop knows some searches ahead, and where it does not.
-    fn search_btree(&mut self) -> Result<(), BenchError> {
-        let threads = self.suite.threads();
-        let sessions = match self.suite.args.sessions.as_slice() {
-            [] => vec![READABLE * threads, threads],
-            asked => asked.to_vec(),
-        };
-        let draw = Draw::Search(Fetch::Counter);
-        for sessions in sessions {
-            let plan = self.suite.plan(threads, sessions);
-            let measured = self.drive("search-btree", &plan, &draw)?;
-            let figure = self.figure("search-btree", &plan, &measured, &draw);
-            self.suite.tell(figure.clone(), None);
-            let hash = self.suite.told("search", self.running.kind.name);
-            let hash = hash.filter(|f| f.threads == threads && f.sessions == sessions);
-            if let Some(hash) = hash.map(|f| f.rate_per_s).last() {
-                self.suite.tell(figure.derived("of the hash rate").limit(hash), Some(Due::RatioAtLeast(0.5)));
             }
         }
         Ok(())

@@ -39,7 +39,12 @@ fn every_case_of_ptime_is_measured_on_every_adapter() {
     for case in everywhere.iter().chain(&mixes) {
         ADAPTERS.split(',').for_each(|adapter| assert!(has(case, adapter), "{case} on {adapter}"));
     }
-    assert!(has("search-btree", "freshet") && has("streams", "freshet-native"));
+    for case in ["search-btree", "update-btree", "insert-btree", "delete-btree", "mix-90-10-btree", "streams"] {
+        ["freshet", "freshet-native"].iter().for_each(|adapter| assert!(has(case, adapter), "{case} on {adapter}"));
+    }
+    // Of the hash rate: both were measured with as many sessions.
+    let beside = |case: &str| told.iter().filter(|f| f["case"] == case && f["figure"] == "of the hash rate").count();
+    assert_eq!(["search-btree", "update-btree", "insert-btree", "delete-btree", "mix-90-10-btree"].map(beside), [2; 5]);
     assert!(told.iter().filter(|f| f["case"] == "update").all(|f| f["rate_per_s"].as_f64().is_some()));
     let page = std::fs::read_to_string(dir.path().join("a.html")).expect("a report");
     assert!(page.contains("<svg") && page.contains("published, F1") && page.contains("mix-90-10"));
