@@ -159,7 +159,8 @@ impl<'a> Ptime<'a> {
             ("mix-90-10", Draw::Mix { updates: 10 }, sessions),
         ] {
             let by_btree = format!("{case}{BTREE}");
-            for sessions in sessions.into_iter().filter(|_| self.suite.has(&by_btree)) {
+            let sessions = if self.suite.has(&by_btree) { sessions } else { Vec::new() };
+            for sessions in sessions {
                 let plan = self.suite.plan(threads, sessions);
                 let measured = self.drive(&by_btree, &plan, &draw)?;
                 let figure = self.figure(&by_btree, &plan, &measured, &draw);
@@ -177,8 +178,9 @@ impl<'a> Ptime<'a> {
     fn tell_beside_hash(&mut self, figure: Figure, hash_case: &str, due: Option<Due>) {
         self.suite.tell(figure.clone(), None);
         let hash = self.suite.told(hash_case, self.running.kind.name);
-        let mut hash = hash.filter(|f| (f.threads, f.sessions) == (figure.threads, figure.sessions));
-        if let Some(hash) = hash.find(|f| f.figure == "operations").map(|f| f.rate_per_s) {
+        let hash = hash.filter(|f| (f.threads, f.sessions) == (figure.threads, figure.sessions));
+        let hash = hash.filter(|f| f.figure == "operations").map(|f| f.rate_per_s).last();
+        if let Some(hash) = hash {
             self.suite.tell(figure.derived("of the hash rate").limit(hash), due);
         }
     }
