@@ -15,7 +15,7 @@
 //! | `answer=1ms` | what the cache's controller takes to answer | 0.1ms |
 //! | `count=4` | so many devices of this kind | 1 |
 //!
-//! Systems with one log take the first place. Only ours, embedded, can be put on models and block devices: the others write files by themselves.
+//! Systems with one log take the first place, and those whose log lies with their data are there with all of it. Only ours, embedded, can be put on models and block devices: the others write files by themselves.
 
 use crate::device::{Cache, LogFiles, Model, ModelledIo, RawDevice, RawIo, raw};
 use crate::error::{BenchError, on};

@@ -510,6 +510,7 @@ mod tests {
         about: "the row API, which forgets",
         is_available: || Ok(()),
         start: |setup: &Setup| Ok(Box::new(Liar((native::KIND.start)(setup)?))),
+        is_in_one_place: false,
     };
 
     impl Adapter for Liar {

@@ -9,14 +9,15 @@ use crate::error::{BenchError, on};
 use crate::figure::{self, Due, Figure, Setting};
 use crate::log_plan::{Laid, LogPlan};
 use crate::machine::{self, Machine};
-use crate::progress::{during, say};
+use crate::progress::{during, say, waiting};
 use crate::report;
 use crate::run::{self, Measured, Plan, Source};
 use crate::scratch::Scratch;
 use crate::shape::TableShape;
 use clap::Args;
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::ops::{Deref, DerefMut};
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// The headline's sessions (REFERENCE.md F6), and so many updates does the bare loop have in flight.
@@ -125,12 +126,39 @@ pub struct Suite {
 /// A system with its tables, in a directory that goes when it does.
 pub struct Running {
     pub kind: Kind,
-    pub adapter: Box<dyn Adapter>,
+    pub adapter: Opened,
     pub tables: Vec<TableShape>,
     pub setup: Setup,
     // Dropped last.
     _laid: Laid,
     _scratch: Scratch,
+}
+
+/// An adapter that shows for how long it takes to close.
+pub struct Opened {
+    name: &'static str,
+    adapter: Option<Box<dyn Adapter>>,
+}
+
+impl Deref for Opened {
+    type Target = dyn Adapter;
+
+    fn deref(&self) -> &Self::Target {
+        self.adapter.as_deref().expect("invariant: only `drop` takes it")
+    }
+}
+
+impl DerefMut for Opened {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        self.adapter.as_deref_mut().expect("invariant: only `drop` takes it")
+    }
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        let adapter = self.adapter.take();
+        waiting(&format!("{}: close", self.name), || drop(adapter));
+    }
 }
 
 impl Suite {
@@ -244,22 +272,14 @@ impl Suite {
 
     /// The adapters that are here; a line for each that is not.
     pub fn kinds(&mut self) -> Vec<Kind> {
-        let available = |kind: &Kind| match (kind.is_available)() {
-            Ok(()) => true,
-            Err(missing) => {
-                say(&format!("{}: left out: {}; {}", kind.name, missing.reason, missing.remedy));
+        let is_here = |kind: &Kind| match left_out(kind, &self.log) {
+            None => true,
+            Some(line) => {
+                say(&line);
                 false
             }
         };
-        // A log that is not on directories is reached only through our file traits.
-        let can_write = |kind: &Kind| {
-            let can = !self.log.is_in_process() || ["freshet", "freshet-native"].contains(&kind.name);
-            if !can {
-                say(&format!("{}: left out: it writes its files by itself, not to modelled or raw devices", kind.name));
-            }
-            can
-        };
-        self.kinds.iter().copied().filter(can_write).filter(available).collect()
+        self.kinds.iter().copied().filter(is_here).collect()
     }
 
     /// Opens a system with these tables, empty. `rows` is what they will hold.
@@ -273,15 +293,19 @@ impl Suite {
         let data: u64 = tables.iter().zip(rows).map(|(table, rows)| table.memory_bytes() * rows).sum();
         let memory_bytes = data * 3 / 2 + MEMORY_BESIDE_BYTES;
         need_memory(memory_bytes, kind.name, rows.iter().sum())?;
-        self.need_disk(data)?;
+        let place = if kind.is_in_one_place { log.place(&self.args.data) } else { &self.args.data };
+        self.need_disk(data, place)?;
         let scratch = Scratch::new(&self.args.data, kind.name)?;
         let most = self.session_counts().into_iter().max().unwrap_or(0).max(self.sessions_most);
         let laid = Laid::at(log.clone(), scratch.path());
         log.refuse_too_small(scratch.path(), LOG_BYTES)?;
         let mut setup = Setup::new(scratch.path().to_owned(), log.clone(), memory_bytes, most)?;
         setup.connections = self.connections;
-        let mut adapter = (kind.start)(&setup)?;
-        adapter.create(tables)?;
+        let adapter = waiting(&format!("{}: start", kind.name), || {
+            let mut adapter = (kind.start)(&setup)?;
+            adapter.create(tables).map(|()| adapter)
+        });
+        let adapter = Opened { name: kind.name, adapter: Some(adapter?) };
         let note = adapter.note();
         if !note.is_empty() && self.notes.insert(kind.name, note.clone()).as_ref() != Some(&note) {
             say(&format!("{}: {note}", kind.name));
@@ -289,16 +313,16 @@ impl Suite {
         Ok(Running { kind, adapter, tables: tables.to_vec(), setup, _laid: laid, _scratch: scratch })
     }
 
-    fn need_disk(&self, data: u64) -> Result<(), BenchError> {
+    fn need_disk(&self, data: u64, place: &Path) -> Result<(), BenchError> {
         // The images of a checkpoint, twice while the next one is written.
         let need = data * 2 + if data >= DISK_SMALL_BYTES { DISK_BESIDE_BYTES } else { DISK_BESIDE_SMALL_BYTES };
-        let have = machine::disk_available(&self.args.data)?;
+        let have = machine::disk_available(place)?;
         if need > have {
             return Err(BenchError::Machine(format!(
-                "{} needs about {} MiB of disk and {} has {} MiB: use --data on another disk, or fewer rows with --rows",
+                "{} needs about {} MiB of disk and {} has {} MiB: use --data or --log on another disk, or fewer rows with --rows",
                 self.workload.name,
                 need >> 20,
-                self.args.data.display(),
+                place.display(),
                 have >> 20
             )));
         }
@@ -339,7 +363,7 @@ impl Suite {
         plan: &Plan,
         source: impl Fn(usize, usize) -> S + Sync,
     ) -> Result<Measured<S>, BenchError> {
-        running.setup.engage(true);
+        waiting(&format!("{}: devices at rest", running.kind.name), || running.setup.engage(true));
         let measured = run::measure(&format!("{}: {case}", running.kind.name), &*running.adapter, plan, source);
         running.setup.engage(false);
         measured
@@ -373,7 +397,8 @@ impl Suite {
 
     /// Fails the run if the system does not hold what it should.
     pub fn check(&self, running: &Running, table: usize, due: Content) -> Result<(), BenchError> {
-        let found = running.adapter.content(table)?;
+        let what = format!("{}: oracle of {}", running.kind.name, running.tables[table].name);
+        let found = waiting(&what, || running.adapter.content(table))?;
         if found == due {
             return Ok(());
         }
@@ -446,6 +471,16 @@ impl Suite {
         let version = env!("CARGO_PKG_VERSION");
         Setting { commit: figure::commit(), version, config, machine: self.machine.clone() }
     }
+}
+
+/// Why a system is not measured, and what to do about it.
+fn left_out(kind: &Kind, log: &LogPlan) -> Option<String> {
+    // A log that is not on directories is reached only through our file traits.
+    if log.is_in_process() && !["freshet", "freshet-native"].contains(&kind.name) {
+        return Some(format!("{}: left out: it writes its files by itself, not to modelled or raw devices", kind.name));
+    }
+    let missing = (kind.is_available)().err()?;
+    Some(format!("{}: left out: {}; {}", kind.name, missing.reason, missing.remedy))
 }
 
 /// The probe's file is small where the run is: a smoke run takes no gigabyte.
@@ -529,6 +564,25 @@ fn compare_with_peers(figures: &mut [Figure]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::adapter::Missing;
+
+    #[test]
+    fn a_peer_that_is_not_here_costs_a_line_with_the_remedy() {
+        let hidden = Kind {
+            name: "hidden",
+            about: "a peer that is not installed",
+            is_available: || Err(Missing { reason: "it is not installed".into(), remedy: "install it".into() }),
+            start: |_| Err(BenchError::Usage("never started".into())),
+            is_in_one_place: false,
+        };
+        let here = LogPlan::default();
+        assert_eq!(left_out(&hidden, &here).as_deref(), Some("hidden: left out: it is not installed; install it"));
+        assert_eq!(left_out(&adapter::native::KIND, &here), None);
+        let modelled: LogPlan = "model:flush=1ms".parse().expect("a model");
+        assert_eq!(left_out(&adapter::native::KIND, &modelled), None);
+        let line = left_out(&adapter::postgres::KIND, &modelled).expect("it has no models");
+        assert!(line.starts_with("postgres: left out: it writes its files by itself"), "{line}");
+    }
 
     #[test]
     fn memory_of_a_long_run_is_due_to_be_flat() {

@@ -19,6 +19,7 @@ pub const KIND: Kind = Kind {
     about: "Freshet's server over loopback, tokio-postgres",
     is_available: || program().map(drop),
     start: |setup| Ok(Box::new(Wire::start(setup)?)),
+    is_in_one_place: false,
 };
 
 /// Beside those of the drivers: loading, asking.

@@ -23,6 +23,7 @@ pub const KIND: Kind = Kind {
     about: "PostgreSQL, fully cached, over loopback, tokio-postgres",
     is_available: || programs().map(drop),
     start: |setup| Ok(Box::new(Postgres::start(setup)?)),
+    is_in_one_place: false,
 };
 
 const OWN_CONNECTIONS: usize = 16;
