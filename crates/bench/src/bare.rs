@@ -202,12 +202,15 @@ impl Bare {
         let counts = on_threads(threads, |thread| {
             let mut random = Random(0x1234_5678_9abc_def1 ^ ((thread as u64 + 1) << 40));
             let mut count = 0;
-            while start.elapsed() < time {
+            // Once at least, also where the thread starts late.
+            loop {
                 for _ in 0..READ_STRIDE {
                     count += work(&mut random);
                 }
+                if start.elapsed() >= time {
+                    return Ok(count);
+                }
             }
-            Ok(count)
         })?;
         Ok(counts.iter().sum::<u64>() as f64 / start.elapsed().as_secs_f64())
     }
@@ -220,19 +223,22 @@ impl Bare {
         time: Duration,
         work: impl Fn(&mut Random, &Ring) + Sync,
     ) -> Result<(f64, Flushed), BenchError> {
-        let log = Log::create(path, threads).map_err(on(path))?;
+        let log = Log::create(path, self.log_bytes(), threads).map_err(on(path))?;
         let in_flight = IN_FLIGHT / threads as u64;
         let (counts, flushed) = log.with_flusher(|rings, start| {
             on_threads(threads, |thread| {
                 let mut random = Random(0x0fed_cba9_8765_4321 ^ ((thread as u64 + 1) << 40));
                 let ring = &rings[thread];
                 let mut count = 0;
-                while start.elapsed() < time {
+                loop {
                     for _ in 0..STRIDE {
                         ring.wait_for_fewer_than(in_flight);
                         work(&mut random, ring);
                     }
                     count += STRIDE;
+                    if start.elapsed() >= time {
+                        break;
+                    }
                 }
                 ring.wait_for_fewer_than(1);
                 Ok(count)
@@ -240,6 +246,11 @@ impl Bare {
         })?;
         let counts = counts?;
         Ok((counts.iter().sum::<u64>() as f64 / flushed.seconds, flushed))
+    }
+
+    /// As much as all rows: a smoke run writes little.
+    fn log_bytes(&self) -> u64 {
+        self.rows * self.row_words as u64 * 8
     }
 
     /// Entries of one index over all rows.
@@ -269,7 +280,7 @@ impl Bare {
 
     /// A fixed number of operations on keys above those that are always there.
     fn growing(&self, path: &Path, threads: usize, work: impl Fn(u64, &Ring) + Sync) -> Result<f64, BenchError> {
-        let log = Log::create(path, threads).map_err(on(path))?;
+        let log = Log::create(path, self.log_bytes(), threads).map_err(on(path))?;
         let (in_flight, more) = (IN_FLIGHT / threads as u64, self.rows / GROWTH);
         let (done, flushed) = log.with_flusher(|rings, _| {
             on_threads(threads, |thread| {

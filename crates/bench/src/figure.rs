@@ -324,6 +324,16 @@ mod tests {
         assert_eq!(waits(9e3).due(Due::P50WithinUs(8e3, 17e3)).verdict(), "p50 8.00 ms to 17.00 ms met");
     }
 
+    /// Every workload writes its figures by [`append_json`].
+    #[test]
+    fn a_line_has_every_field_of_any_workload_and_null_where_it_says_nothing() {
+        let figure = serde_json::to_value(Figure::new("f9", "total", 0.0, "", 1.0)).expect("JSON");
+        let fields = "workload case adapter threads sessions rate_per_s limit_per_s ratio_to_limit p50_us p99_us log_bytes_per_op";
+        let object = figure.as_object().expect("an object");
+        fields.split(' ').for_each(|field| assert!(object.contains_key(field), "{field} is missing in {figure}"));
+        assert!(figure["limit_per_s"].is_null() && figure["p50_us"].is_null());
+    }
+
     #[test]
     fn a_table_lines_up_and_names_what_was_missed() {
         let figures = [Figure::new("empty", "total", 0.0, "", 1.0).due(Due::SecondsAtMost(0.2))];

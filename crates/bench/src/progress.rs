@@ -3,7 +3,7 @@
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::{IsTerminal, Write};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -19,17 +19,19 @@ pub fn say(line: &str) {
 
 /// Runs `work`, which counts what it has done of `total` in the counter, and shows how far it is.
 pub fn during<T: Send>(what: &str, total: u64, work: impl FnOnce(&AtomicU64) -> T + Send) -> T {
-    let done = AtomicU64::new(0);
+    let (done, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
     thread::scope(|scope| {
         let shower = thread::current();
-        let done = &done;
+        let (done, is_over) = (&done, &is_over);
         let working = scope.spawn(move || {
             let result = work(done);
+            // The thread is not finished yet when it wakes this one, which would look again only after its interval.
+            is_over.store(true, Ordering::Release);
             shower.unpark();
             result
         });
         let mut shown = Shown::new(what, total);
-        while !working.is_finished() {
+        while !(is_over.load(Ordering::Acquire) || working.is_finished()) {
             thread::park_timeout(LOOK_INTERVAL);
             shown.show(done.load(Ordering::Relaxed));
         }

@@ -31,10 +31,9 @@ const FLUSH: Duration = Duration::from_micros(6500);
 const BANDWIDTH: Option<u64> = Some(20_000_000);
 const CACHE: Cache = Cache { bytes: 24_000_000, answer: Duration::from_micros(1000) };
 const SSD: Duration = Duration::from_micros(700);
-/// Of the mix.
-const READS: f64 = 0.80;
-const UPDATES: f64 = 0.15;
-const INSERTS: f64 = 0.05;
+/// Of a hundred operations of the mix; the others are inserts.
+const READS: u64 = 80;
+const UPDATES: u64 = 15;
 /// The other process writes so much at a time, as fast as it is taken, and then pauses for as long.
 const LOAD_BYTES: usize = 64 << 10;
 const LOAD_FILE_BYTES: u64 = 64 << 20;
@@ -111,8 +110,10 @@ impl Kinds {
         match self {
             Kinds::Updates => (rates.update, 1.0),
             Kinds::Mix => {
-                let operation_s = READS / rates.search_row + UPDATES / rates.update + INSERTS / rates.insert;
-                (1.0 / operation_s, UPDATES + INSERTS)
+                let [reads, updates] = [READS, UPDATES].map(|percent| percent as f64 / 100.0);
+                let inserts = 1.0 - reads - updates;
+                let operation_s = reads / rates.search_row + updates / rates.update + inserts / rates.insert;
+                (1.0 / operation_s, updates + inserts)
             }
         }
     }
@@ -142,7 +143,7 @@ struct Calls {
 impl Source for Calls {
     fn next(&mut self, session: usize) -> Option<Op<'_>> {
         let key = self.random.below(self.rows) as i64;
-        let drawn = self.random.below(100) as f64 / 100.0;
+        let drawn = self.random.below(100);
         let kind = match self.kinds {
             Kinds::Mix if drawn < READS => Kind3::Read,
             Kinds::Mix if drawn >= READS + UPDATES => Kind3::Insert,
@@ -335,6 +336,36 @@ fn short(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_mix_is_reads_updates_and_inserts_of_keys_of_its_own() {
+        let mut calls = Calls {
+            kinds: Kinds::Mix,
+            rows: 100,
+            next: 101,
+            stride: 2,
+            random: Random(3),
+            cells: Vec::new(),
+            row: subscriber().row,
+            kind: vec![Kind3::Read],
+            updated: 0,
+            inserted: 0,
+        };
+        let (mut reads, mut keys) = (0, Vec::new());
+        for _ in 0..10_000 {
+            match calls.next(0) {
+                Some(Op::Search { key, .. }) if key < 100 => reads += 1,
+                Some(Op::Update { key, .. }) if key < 100 => {}
+                Some(Op::Insert { cells, .. }) => keys.push(cells[0]),
+                other => panic!("{other:?}"),
+            }
+            calls.answered(0, Answer { rows: 1, sum: 0 }).expect("one row");
+        }
+        assert!((7800..8200).contains(&reads) && (1350..1650).contains(&calls.updated), "{reads} {}", calls.updated);
+        assert!((400..600).contains(&calls.inserted) && calls.inserted == keys.len() as u64, "{}", calls.inserted);
+        assert!(keys.iter().zip(0..).all(|(&key, n)| key == 101 + 2 * n), "{keys:?}");
+        assert!(calls.next(0).is_some() && calls.answered(0, Answer::default()).is_err());
+    }
 
     #[test]
     fn names_are_shortened_for_ratios() {
