@@ -8,7 +8,8 @@
 //! A search finds the bucket, then the slot, and reads one field under its sequence count (`search`), or copies the whole slot
 //! (`search_row`). A batched one reads the field of 32 keys, each step prefetched for all of them. An update takes the slot's sequence count, draws its timestamp from one counter, stages
 //! the XOR of what it changes, and counts when a group that holds it has been flushed; so many updates are in flight as there are sessions in
-//! the headline cases.
+//! the headline cases. An insert stages as many bytes as the workload's rows have, a delete none. An index is built (`entries`) by reading
+//! the key of each slot in turn and entering it into buckets that are there, prefetched 32 ahead.
 
 pub mod log;
 pub mod table;
@@ -21,7 +22,7 @@ use serde::Serialize;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use table::{Pending, SLOT_WORDS, Table};
+use table::{Buckets, Pending, SLOT_WORDS, Table, hash};
 
 pub const BATCH: usize = 32;
 /// As the headline cases have sessions.
@@ -42,6 +43,7 @@ pub struct Rates {
     pub update: f64,
     pub insert: f64,
     pub delete: f64,
+    pub entries: f64,
     pub one_row: f64,
     pub ten_rows: f64,
     /// Of the update's flushes, on average; and the one that the update at the 99th percentile waits through.
@@ -57,16 +59,17 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Measures in `dir` for each number of threads, `time` each case.
+    /// Measures in `dir` for each number of threads, `time` each case; an insert logs `row_bytes`, or a slot's fields where a row has more.
     pub fn measure(
         dir: &Path,
         rows: u64,
+        row_bytes: u64,
         threads: &[usize],
         time: Duration,
         done: &AtomicU64,
     ) -> Result<Limits, BenchError> {
         let most = threads.iter().copied().max().unwrap_or(1);
-        let bare = Bare::fill(rows.max(10), most)?;
+        let bare = Bare::fill(rows.max(10), row_bytes, most)?;
         let path = dir.join("bare.log");
         let each = |&threads: &usize| {
             let rates = bare.rates(&path, threads, time);
@@ -85,7 +88,7 @@ impl Limits {
 
     /// What it takes, in bytes.
     pub fn memory_bytes(rows: u64) -> u64 {
-        (rows + rows / GROWTH) * (SLOT_WORDS as u64 * 8 + 16)
+        (rows + rows / GROWTH) * (SLOT_WORDS as u64 * 8 + 2 * 16)
     }
 }
 
@@ -100,6 +103,8 @@ struct Bare {
     table: Table,
     cts: Counter,
     rows: u64,
+    /// That an insert logs.
+    row_words: usize,
 }
 
 /// On a line of its own.
@@ -107,10 +112,10 @@ struct Bare {
 struct Counter(AtomicU64);
 
 impl Bare {
-    fn fill(rows: u64, threads: usize) -> Result<Bare, BenchError> {
+    fn fill(rows: u64, row_bytes: u64, threads: usize) -> Result<Bare, BenchError> {
         let table =
             Table::new(rows + rows / GROWTH).map_err(|e| BenchError::Machine(format!("the bare table: {e}")))?;
-        let bare = Bare { table, cts: Counter(AtomicU64::new(1)), rows };
+        let bare = Bare { table, cts: Counter(AtomicU64::new(1)), rows, row_words: row_bytes.div_ceil(8) as usize };
         on_threads(threads, |thread| {
             let (from, to) = part(0, rows, threads, thread);
             (from..to).for_each(|key| _ = bare.table.insert(key, key, 0));
@@ -142,13 +147,14 @@ impl Bare {
         let insert = self.growing(path, threads, |key, ring| {
             let cts = self.cts.0.fetch_add(1, Ordering::Relaxed);
             let words = self.table.insert(key, key, cts);
-            ring.stage(log::Kind::Insert, key, cts, &words);
+            ring.stage(log::Kind::Insert, key, cts, &words[..self.row_words.min(words.len())]);
         })?;
         let delete = self.growing(path, threads, |key, ring| {
             let cts = self.cts.0.fetch_add(1, Ordering::Relaxed);
             self.table.delete(key, cts);
             ring.stage(log::Kind::Delete, key, cts, &[]);
         })?;
+        let entries = self.entering(threads)?;
         let (flush_us, flush_p99_us) = (flushed.mean_us, flushed.p99_us);
         Ok(Rates {
             threads,
@@ -158,6 +164,7 @@ impl Bare {
             update,
             insert,
             delete,
+            entries,
             one_row,
             ten_rows,
             flush_us,
@@ -195,12 +202,15 @@ impl Bare {
         let counts = on_threads(threads, |thread| {
             let mut random = Random(0x1234_5678_9abc_def1 ^ ((thread as u64 + 1) << 40));
             let mut count = 0;
-            while start.elapsed() < time {
+            // Once at least, also where the thread starts late.
+            loop {
                 for _ in 0..READ_STRIDE {
                     count += work(&mut random);
                 }
+                if start.elapsed() >= time {
+                    return Ok(count);
+                }
             }
-            Ok(count)
         })?;
         Ok(counts.iter().sum::<u64>() as f64 / start.elapsed().as_secs_f64())
     }
@@ -213,19 +223,22 @@ impl Bare {
         time: Duration,
         work: impl Fn(&mut Random, &Ring) + Sync,
     ) -> Result<(f64, Flushed), BenchError> {
-        let log = Log::create(path, threads).map_err(on(path))?;
+        let log = Log::create(path, self.log_bytes(), threads).map_err(on(path))?;
         let in_flight = IN_FLIGHT / threads as u64;
         let (counts, flushed) = log.with_flusher(|rings, start| {
             on_threads(threads, |thread| {
                 let mut random = Random(0x0fed_cba9_8765_4321 ^ ((thread as u64 + 1) << 40));
                 let ring = &rings[thread];
                 let mut count = 0;
-                while start.elapsed() < time {
+                loop {
                     for _ in 0..STRIDE {
                         ring.wait_for_fewer_than(in_flight);
                         work(&mut random, ring);
                     }
                     count += STRIDE;
+                    if start.elapsed() >= time {
+                        break;
+                    }
                 }
                 ring.wait_for_fewer_than(1);
                 Ok(count)
@@ -235,9 +248,39 @@ impl Bare {
         Ok((counts.iter().sum::<u64>() as f64 / flushed.seconds, flushed))
     }
 
+    /// As much as all rows: a smoke run writes little.
+    fn log_bytes(&self) -> u64 {
+        self.rows * self.row_words as u64 * 8
+    }
+
+    /// Entries of one index over all rows.
+    fn entering(&self, threads: usize) -> Result<f64, BenchError> {
+        let built = Buckets::new(self.rows).map_err(|e| BenchError::Machine(format!("the bare index: {e}")))?;
+        on_threads(threads, |thread| {
+            built.clear(threads, thread);
+            Ok(())
+        })?;
+        let start = Instant::now();
+        on_threads(threads, |thread| {
+            let (mut slot, to) = part(0, self.rows, threads, thread);
+            let mut hashes = [0; BATCH];
+            while slot < to {
+                let batch = &mut hashes[..(to - slot).min(BATCH as u64) as usize];
+                for (hashed, slot) in batch.iter_mut().zip(slot..) {
+                    *hashed = hash(self.table.key(slot));
+                    built.ask_for(*hashed);
+                }
+                batch.iter().zip(slot..).for_each(|(&hashed, slot)| built.enter(hashed, slot));
+                slot += batch.len() as u64;
+            }
+            Ok(())
+        })?;
+        Ok(self.rows as f64 / start.elapsed().as_secs_f64())
+    }
+
     /// A fixed number of operations on keys above those that are always there.
     fn growing(&self, path: &Path, threads: usize, work: impl Fn(u64, &Ring) + Sync) -> Result<f64, BenchError> {
-        let log = Log::create(path, threads).map_err(on(path))?;
+        let log = Log::create(path, self.log_bytes(), threads).map_err(on(path))?;
         let (in_flight, more) = (IN_FLIGHT / threads as u64, self.rows / GROWTH);
         let (done, flushed) = log.with_flusher(|rings, _| {
             on_threads(threads, |thread| {
@@ -270,10 +313,18 @@ mod tests {
     fn every_limit_is_measured_and_the_mix_lies_between() {
         let dir = tempfile::tempdir().expect("a directory");
         let time = Duration::from_millis(100);
-        let limits = Limits::measure(dir.path(), 2_000, &[1, 2], time, &AtomicU64::new(0)).expect("measures");
+        let limits = Limits::measure(dir.path(), 2_000, 168, &[1, 2], time, &AtomicU64::new(0)).expect("measures");
         for rates in &limits.rates {
-            let all =
-                [rates.search, rates.batched, rates.update, rates.insert, rates.delete, rates.one_row, rates.ten_rows];
+            let all = [
+                rates.search,
+                rates.batched,
+                rates.update,
+                rates.insert,
+                rates.delete,
+                rates.entries,
+                rates.one_row,
+                rates.ten_rows,
+            ];
             assert!(all.iter().all(|rate| rate.is_finite() && *rate > 0.0), "{rates:?}");
             let mix = rates.mix(0.5);
             assert!(mix <= rates.search.max(rates.update) && mix >= rates.search.min(rates.update));
@@ -285,7 +336,7 @@ mod tests {
     #[test]
     fn what_was_updated_by_several_threads_adds_up() {
         let dir = tempfile::tempdir().expect("a directory");
-        let bare = Bare::fill(100, 2).expect("fits");
+        let bare = Bare::fill(100, 168, 2).expect("fits");
         let time = Duration::from_millis(20);
         let path = dir.path().join("log");
         let before = bare.cts.0.load(Ordering::Relaxed);

@@ -15,7 +15,7 @@ use crate::error::BenchError;
 use crate::figure::{Due, Figure};
 use crate::progress::{during, say};
 use crate::random::Random;
-use crate::run::Source;
+use crate::run::{Plan, Source};
 use crate::shape::{ColumnShape, IndexShape, Order, TableShape, Ty};
 use crate::suite::{Running, Suite, SuiteArgs, Workload};
 use clap::Args;
@@ -156,7 +156,7 @@ impl Source for Asking {
 }
 
 pub fn run(args: &DirectoryArgs) -> Result<(), BenchError> {
-    let mut suite = Suite::new(&args.suite, WORKLOAD, false)?;
+    let mut suite = Suite::new(&args.suite, WORKLOAD, customer(&[]).raw_bytes())?;
     for kind in suite.kinds() {
         say(&format!("{}: {}", kind.name, kind.about));
         Directory::measure(&mut suite, kind)?;
@@ -204,7 +204,11 @@ impl<'a> Directory<'a> {
         self.suite.check(&self.running, 0, self.content)?;
         if self.suite.has("load") {
             (loaded.published_per_s, loaded.source) = (Some(47_221.0), "A2");
-            self.suite.tell(loaded, None);
+            let bare = self.suite.rates(loaded.threads);
+            // The row with its first entry, and two entries more.
+            let loaded = loaded.limit(1.0 / (1.0 / bare.insert + 2.0 / bare.entries));
+            let due = self.running.kind.is_ours().then_some(Due::RateAtLeast(3e6));
+            self.suite.tell(loaded, due);
         }
         Ok(())
     }
@@ -234,6 +238,10 @@ impl<'a> Directory<'a> {
             let mut figure = self.ask("messages", Query::Mix, connections * queries)?;
             figure.figure = format!("{queries} a message");
             figure.at = Some(queries as f64);
+            // A connection's next message goes out when its last one was answered.
+            let trips = connections as f64 * 1e6 / self.suite.machine.loopback_us;
+            let limit = figure.limit_per_s.map_or(0.0, |bare| bare.min(trips * queries as f64));
+            let mut figure = figure.limit(limit);
             (figure.published_per_s, figure.source) = (Some(published), "A2");
             self.suite.tell(figure.note(format!("{connections} connections")), None);
         }
@@ -247,7 +255,28 @@ impl<'a> Directory<'a> {
         let measured = self.suite.measure(&self.running, case, &plan, source)?;
         self.content.sum += measured.sources.iter().map(|source| source.updated as i64).sum::<i64>();
         self.suite.check(&self.running, 0, self.content)?;
-        Ok(self.suite.figure_of(&self.running, case, "operations", &plan, &measured))
+        let figure = self.suite.figure_of(&self.running, case, "operations", &plan, &measured);
+        let limit = self.limit(query, &plan, figure.log_bytes_per_op);
+        Ok(figure.limit(limit))
+    }
+
+    /// A row is found by its bucket, whichever index it is; the other three of Q2 cost their bytes at least.
+    fn limit(&self, query: Query, plan: &Plan, log_bytes: Option<f64>) -> f64 {
+        let bare = self.suite.rates(plan.threads);
+        let row_s = self.running.tables[0].raw_bytes() as f64 / self.suite.bandwidth(plan.threads);
+        let four = 1.0 / (1.0 / bare.search_row + (SHARING - 1) as f64 * row_s);
+        let updates = UPDATES_PER_MILLE as f64 / 1e3;
+        let changes =
+            |bare_per_s, commits| self.suite.limit_of_changes(&self.running, plan, bare_per_s, commits, log_bytes);
+        match query {
+            Query::Q1 | Query::Q3 => bare.search_row,
+            Query::Q2 => four,
+            Query::Q4 => changes(bare.update, 1.0),
+            Query::Mix => {
+                let search_s = (2.0 / bare.search_row + 1.0 / four) / 3.0;
+                changes(1.0 / ((1.0 - updates) * search_s + updates / bare.update), updates)
+            }
+        }
     }
 }
 
@@ -279,6 +308,7 @@ fn index_build(suite: &mut Suite, kind: Kind) -> Result<(), BenchError> {
     probe(suite, &running)?;
     suite.check(&running, 0, Content { rows, sum: 0 })?;
     let mut figure = suite.figure(&running, "index-build", "entries", 3.0 * rows as f64, seconds);
+    figure = figure.limit(suite.rates(suite.threads()).entries);
     (figure.published_per_s, figure.source) = (Some(503_920.0), "A2");
     let is_ours = kind.name.starts_with("freshet");
     suite.tell(figure, is_ours.then_some(Due::RateAtLeast(8e6)));

@@ -8,6 +8,9 @@
 //! | `flush` | flush 8 ms; 1, 2 and 4 of them | the same where only the flush limits |
 //! | `deferred` | one disk, durable and deferred | the same peak (F3) |
 //!
+//! Due of the first two is the shape of F2: the median is one flush or two without the cache, one answer or some more with it, whatever the
+//! sessions, as long as the processors have time left.
+//!
 //! A closed loop of n sessions over disks that take 8 ms a flush, whatever is in it, gets at most n commits in 8 ms, be they one disk or many: group
 //! commit makes one flush do for all. So more disks help only where a flush takes longer the more is in it. A P*TIME disk took 35 K commits a
 //! second (140 K on four); at our 32 bytes a commit 0.3 MB/s are a quarter of that, so that what 4,800 sessions commit
@@ -38,6 +41,11 @@ const VOLUME_SESSIONS: usize = 2 * SESSIONS;
 /// P*TIME's disks: a small cache, and what they take in a row.
 const CACHE: Cache = Cache { bytes: 300_000, answer: Duration::from_millis(1) };
 const CACHED_BYTES_PER_S: u64 = 40_000_000;
+/// What F2 published, and what our median may be: what the model takes at least, and the same upper end with a tenth for threads to be woken.
+const OFF_PUBLISHED_US: (f64, f64) = (9e3, 16e3);
+const OFF_DUE: Due = Due::P50WithinUs(8e3, 17.6e3);
+const ON_PUBLISHED_US: (f64, f64) = (1e3, 3e3);
+const ON_DUE: Due = Due::P50WithinUs(1e3, 3.3e3);
 /// Of a disk that is added, as long as the processors do not limit.
 const DOUBLING: f64 = 1.8;
 /// Above this share of the machine's processors it is they that limit.
@@ -68,7 +76,7 @@ pub fn run(args: &DisksArgs) -> Result<(), BenchError> {
     if !args.suite.log.is_empty() {
         return Err(BenchError::Usage("disks brings its own log devices: --log is for the other workloads".into()));
     }
-    let mut suite = Suite::new(&args.suite, WORKLOAD, false)?;
+    let mut suite = Suite::new(&args.suite, WORKLOAD, record168(Order::Hash).raw_bytes())?;
     suite.sessions_most = VOLUME_SESSIONS;
     for kind in suite.kinds() {
         if !["freshet", "freshet-native"].contains(&kind.name) {
@@ -144,10 +152,13 @@ fn response(suite: &mut Suite, kind: Kind, case: &'static str, model: Model) -> 
         let (measured, busy) = test.update(suite, case, &plan)?;
         let mut figure = suite.figure_of(&test.running, case, "operations", &plan, &measured);
         figure.at = Some(sessions as f64);
-        let answer = model.cache.map_or(model.flush, |cache| cache.answer);
-        let then = if model.cache.is_some() { "1 to 3 ms" } else { "9 to 16 ms" };
-        let note = format!("{then} in 2004 (F2); processors {:.0} %", busy * 100.0);
-        suite.tell(figure.limit(sessions as f64 / answer.as_secs_f64()).note(note), None);
+        let (published, due) =
+            if model.cache.is_some() { (ON_PUBLISHED_US, ON_DUE) } else { (OFF_PUBLISHED_US, OFF_DUE) };
+        (figure.published_us, figure.source) = (Some(published), "F2");
+        let (from, to) = (published.0 / 1e3, published.1 / 1e3);
+        let note = format!("{from} to {to} ms in 2004 (F2); processors {:.0} %", busy * 100.0);
+        let limit = limit(suite, &test.running, &plan, &figure);
+        suite.tell(figure.limit(limit).note(note), (busy < BUSY).then_some(due));
     }
     Ok(())
 }
@@ -173,15 +184,10 @@ fn by_disks(
         figure.at = Some(disks as f64);
         let rate = figure.rate_per_s;
         let note = format!("{disks} disks; processors {:.0} %", busy * 100.0);
-        let limit = limit(model, disks, sessions, figure.log_bytes_per_op.unwrap_or(0.0));
+        let limit = limit(suite, &test.running, &plan, &figure);
         suite.tell(figure.clone().limit(limit).note(note), None);
         if let Some(before) = before {
-            let doubled = Figure {
-                figure: format!("{disks} disks to {}", disks / 2),
-                rate_per_s: 0.0,
-                slices: Vec::new(),
-                ..figure.ratio(rate / before)
-            };
+            let doubled = figure.derived_ratio(format!("{disks} disks to {}", disks / 2), rate / before);
             let limited = model.bandwidth_bytes_per_s.is_some() && busy < BUSY;
             suite.tell(doubled, limited.then_some(Due::RatioAtLeast(DOUBLING)));
         }
@@ -190,10 +196,10 @@ fn by_disks(
     Ok(())
 }
 
-/// What a closed loop gets of such disks at most: all sessions commit in every flush, each disk with its share.
-fn limit(model: Model, disks: usize, sessions: usize, bytes: f64) -> f64 {
-    let volume_s = model.bandwidth_bytes_per_s.map_or(0.0, |rate| sessions as f64 * bytes / disks as f64 / rate as f64);
-    sessions as f64 / (model.flush.as_secs_f64() + volume_s)
+/// What a closed loop gets of such disks at most, and of the processors.
+fn limit(suite: &Suite, running: &Running, plan: &Plan, figure: &Figure) -> f64 {
+    let update = suite.rates(plan.threads).update;
+    suite.limit_of_changes(running, plan, update, 1.0, figure.log_bytes_per_op)
 }
 
 /// F3: durable and deferred on one disk.
@@ -208,7 +214,8 @@ fn deferred(suite: &mut Suite, kind: Kind) -> Result<(), BenchError> {
         let (measured, busy) = test.update(suite, "deferred", &plan)?;
         let figure = suite.figure_of(&test.running, "deferred", "operations", &plan, &measured);
         let note = format!("processors {:.0} %", busy * 100.0);
-        suite.tell(Figure { figure: name.into(), ..figure }.note(note), None);
+        let limit = limit(suite, &test.running, &plan, &figure);
+        suite.tell(Figure { figure: name.into(), ..figure }.limit(limit).note(note), None);
     }
     Ok(())
 }
@@ -219,11 +226,20 @@ mod tests {
 
     #[test]
     fn disks_help_where_the_volume_limits() {
-        let of = |disks| limit(off(Some(VOLUME_BYTES_PER_S)), disks, 4800, 32.0);
-        assert!(of(2) / of(1) > 1.9 && of(4) / of(2) > 1.8, "{} {} {}", of(1), of(2), of(4));
-        let flush = |disks| limit(off(None), disks, 4800, 64.0);
+        let of = |model: Model, disks: usize, bytes| {
+            let log = LogPlan::of_models(vec![model; disks], "disks");
+            log.answers_per_s(4800, bytes, true).expect("is modelled")
+        };
+        let volume = |disks| of(off(Some(VOLUME_BYTES_PER_S)), disks, 32.0);
+        assert!(
+            volume(2) / volume(1) > 1.9 && volume(4) / volume(2) > 1.8,
+            "{} {} {}",
+            volume(1),
+            volume(2),
+            volume(4)
+        );
+        let flush = |disks| of(off(None), disks, 64.0);
         assert_eq!(flush(1), flush(4));
-        assert_eq!(flush(1), 600_000.0);
     }
 
     #[test]

@@ -6,6 +6,9 @@
 //! | `search`, `traverse` | 8 searches, or 8 steps along a B+-tree | one transaction |
 //! | `accounts` | UPDATE accounts, SELECT it, UPDATE tellers, UPDATE branches, INSERT account_history | five transactions of one session |
 //!
+//! The limit of a loop is that of its statements in the bare loop, and a session waits for a flush at each commit: one a loop, four where each statement
+//! commits by itself. Eight steps in key order are a search and seven more rows at the memory's bandwidth.
+//!
 //! The disk engine is SQLite with its data in its cache and every commit on the disk. The log device is this machine's; with
 //! `--log model:flush=8ms` ours has a disk that turns, as the source's first column.
 
@@ -27,6 +30,8 @@ const READS: usize = 8;
 /// Of the first test's loops at the same time: the source has one task.
 const TASKS: usize = 1;
 const STATEMENTS: u64 = 5;
+/// Of them, those that change something.
+const COMMITS: f64 = 4.0;
 const ACCOUNT_SESSIONS: [usize; 6] = [2, 4, 8, 16, 24, 36];
 /// Published loops a millisecond at those sessions: disk engine on flash, memory with a log.
 const PUBLISHED: [[f64; 6]; 2] = [[3.89, 7.05, 10.35, 11.37, 11.84, 12.21], [9.59, 16.38, 27.39, 42.63, 43.59, 48.40]];
@@ -59,7 +64,7 @@ pub struct ExtremeArgs {
 }
 
 pub fn run(args: &ExtremeArgs) -> Result<(), BenchError> {
-    let mut suite = Suite::new(&args.suite, WORKLOAD, false)?;
+    let mut suite = Suite::new(&args.suite, WORKLOAD, record168(Order::Hash).raw_bytes())?;
     for kind in suite.kinds() {
         say(&format!("{}: {}", kind.name, kind.about));
         loops(&mut suite, kind)?;
@@ -167,14 +172,14 @@ fn loops(suite: &mut Suite, kind: Kind) -> Result<(), BenchError> {
         for (case, step) in [("update", Step::Update), ("search", Step::Search)] {
             if suite.has(case) {
                 let measured = test.drive(suite, case, step, 0..0)?;
-                test.tell(suite, case, &measured);
+                test.tell(suite, case, step, &measured);
             }
         }
     }
     if suite.has("traverse") {
         let mut test = Test::start(suite, kind, Order::Btree)?;
         let measured = test.drive(suite, "traverse", Step::Traverse, 0..0)?;
-        test.tell(suite, "traverse", &measured);
+        test.tell(suite, "traverse", Step::Traverse, &measured);
     }
     Ok(())
 }
@@ -236,33 +241,51 @@ impl Test {
     /// Inserts and deletes by turns, more and more rows, until each was measured for long enough.
     fn turns(&mut self, suite: &mut Suite) -> Result<(), BenchError> {
         let rows = suite.rows;
-        let mut turn = TURN_ROWS_FIRST.min(rows);
+        let (mut turn, mut largest) = (TURN_ROWS_FIRST.min(rows), 0);
+        let steps = [("insert", Step::Insert), ("delete", Step::Delete)];
         let mut both: [Option<Measured<Loops>>; 2] = [None, None];
         while !both.iter().all(|m| m.as_ref().is_some_and(|m| m.seconds >= suite.args.seconds)) {
-            let steps = [("insert", Step::Insert), ("delete", Step::Delete)];
             let mut longest = 0f64;
             for ((case, step), sum) in steps.into_iter().zip(&mut both) {
                 let one = self.drive(suite, case, step, rows..rows + turn / 2 * 2)?;
                 longest = longest.max(one.seconds);
-                match sum {
-                    None => *sum = Some(one),
-                    Some(sum) => sum.append(one),
-                }
+                Measured::add_turn(sum, one, turn > largest);
             }
+            largest = largest.max(turn);
             if longest < suite.args.seconds / 8.0 {
                 turn = (turn * 4).min(rows);
             }
         }
-        for (case, measured) in ["insert", "delete"].into_iter().zip(both) {
+        for ((case, step), measured) in steps.into_iter().zip(both) {
             if let Some(measured) = measured.filter(|_| suite.has(case)) {
-                self.tell(suite, case, &measured);
+                self.tell(suite, case, step, &measured);
             }
         }
         Ok(())
     }
 
-    fn tell(&self, suite: &mut Suite, case: &str, measured: &Measured<Loops>) {
-        let mut figure = suite.figure_of(&self.running, case, "loops", &self.plan, measured);
+    /// Of loops.
+    fn limit(&self, suite: &Suite, step: Step, log_bytes: Option<f64>) -> f64 {
+        let (threads, reads) = (self.plan.threads, READS as f64);
+        let bare = suite.rates(threads);
+        let changes =
+            |rate: f64| suite.limit_of_changes(&self.running, &self.plan, rate / CHANGES as f64, 1.0, log_bytes);
+        match step {
+            Step::Insert => changes(bare.insert),
+            Step::Update => changes(bare.update),
+            Step::Delete => changes(bare.delete),
+            Step::Search => bare.search / reads,
+            Step::Traverse => {
+                let row_s = self.running.tables[0].raw_bytes() as f64 / suite.bandwidth(threads);
+                1.0 / (1.0 / bare.search + (reads - 1.0) * row_s)
+            }
+        }
+    }
+
+    fn tell(&self, suite: &mut Suite, case: &str, step: Step, measured: &Measured<Loops>) {
+        let figure = suite.figure_of(&self.running, case, "loops", &self.plan, measured);
+        let limit = self.limit(suite, step, figure.log_bytes_per_op);
+        let mut figure = figure.limit(limit);
         let is_disk = is_disk_engine(self.running.kind);
         let on_flash = match (case, is_disk) {
             ("insert", true) | ("delete", true) => Some(5.69),
@@ -422,11 +445,16 @@ fn tell_accounts(suite: &mut Suite, running: &Running, plan: &Plan, measured: &M
     figure.amount /= STATEMENTS as f64;
     figure.rate_per_s /= STATEMENTS as f64;
     figure.at = Some(plan.sessions as f64);
+    figure.is_growing = true;
     let published = &PUBLISHED[usize::from(!is_disk_engine(running.kind))];
     let point = ACCOUNT_SESSIONS.iter().position(|&sessions| sessions == plan.sessions);
     (figure.published_per_s, figure.source) = (point.map(|at| published[at] * 1e3), "A5");
     figure.slices.clear();
-    suite.tell(figure.note("latencies of statements"), None);
+    figure.log_bytes_per_op = figure.log_bytes_per_op.map(|bytes| bytes * STATEMENTS as f64);
+    let bare = suite.rates(plan.threads);
+    let bare = 1.0 / (3.0 / bare.update + 1.0 / bare.search_row + 1.0 / bare.insert);
+    let limit = suite.limit_of_changes(running, plan, bare, COMMITS, figure.log_bytes_per_op);
+    suite.tell(figure.limit(limit).note("latencies of statements"), None);
 }
 
 /// Memory with a log in multiples of the disk engine, beside what was published.
@@ -454,17 +482,9 @@ fn ratio(suite: &mut Suite, adapter: &'static str, case: &str, sessions: Option<
     };
     if let (Some(own), Some(disk)) = (find(adapter), find("sqlite")) {
         let ratio = own.rate_per_s / disk.rate_per_s;
-        let figure = Figure {
-            figure: "to the disk engine".into(),
-            rate_per_s: 0.0,
-            published_per_s: None,
-            p50_us: None,
-            p99_us: None,
-            log_bytes_per_op: None,
-            slices: Vec::new(),
-            ..own
-        };
-        suite.tell(figure.ratio(ratio).note(format!("{then:.1} x in 2013")), None);
+        let figure = own.derived_ratio("to the disk engine", ratio);
+        let figure = Figure { p50_us: None, p99_us: None, log_bytes_per_op: None, ..figure };
+        suite.tell(figure.note(format!("{then:.1} x in 2013")), None);
     }
 }
 

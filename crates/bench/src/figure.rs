@@ -19,6 +19,8 @@ pub enum Due {
     /// Of the ratio from one, to either side.
     RatioWithin(f64),
     P99AtMostUs(f64),
+    /// Of the median, from and to.
+    P50WithinUs(f64, f64),
     LogBytesAtMost(f64),
 }
 
@@ -57,6 +59,9 @@ pub struct Figure {
     /// Resident, at the window's beginning and end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_bytes: Option<(u64, u64)>,
+    /// Rows were added in the window: memory may grow.
+    #[serde(skip)]
+    pub is_growing: bool,
     /// What one point of a sweep has that the others have not: sessions, log devices.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub at: Option<f64>,
@@ -66,6 +71,9 @@ pub struct Figure {
     /// What the source published, and where it says so (REFERENCE.md).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub published_per_s: Option<f64>,
+    /// The response times that it published, from and to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub published_us: Option<(f64, f64)>,
     #[serde(skip_serializing_if = "str::is_empty")]
     pub source: &'static str,
     /// This rate in multiples of what another adapter reached in the same run.
@@ -105,6 +113,17 @@ impl Figure {
         self
     }
 
+    /// Another reading of the same measurement.
+    pub fn derived(self, figure: impl Into<String>) -> Figure {
+        Figure { figure: figure.into(), memory_bytes: None, slices: Vec::new(), ..self }
+    }
+
+    /// One that is a ratio to something else than a limit, and no rate.
+    pub fn derived_ratio(self, figure: impl Into<String>, ratio: f64) -> Figure {
+        let derived = Figure { rate_per_s: 0.0, limit_per_s: None, published_per_s: None, ..self.derived(figure) };
+        derived.ratio(ratio)
+    }
+
     pub fn due(mut self, due: Due) -> Figure {
         self.met = Some(match due {
             Due::SecondsAtMost(s) => self.seconds <= s,
@@ -113,6 +132,7 @@ impl Figure {
             Due::RatioAtMost(ratio) => self.ratio_to_limit.is_some_and(|r| r <= ratio),
             Due::RatioWithin(share) => self.ratio_to_limit.is_some_and(|r| (r - 1.0).abs() <= share),
             Due::P99AtMostUs(us) => self.p99_us.is_some_and(|p99| p99 <= us),
+            Due::P50WithinUs(from, to) => self.p50_us.is_some_and(|p50| from <= p50 && p50 <= to),
             Due::LogBytesAtMost(bytes) => self.log_bytes_per_op.is_some_and(|b| b <= bytes),
         });
         self.due = Some(due);
@@ -146,6 +166,7 @@ impl Figure {
             Due::RatioAtMost(ratio) => ("<=", format!("{ratio} x")),
             Due::RatioWithin(share) => ("1 +-", format!("{share}")),
             Due::P99AtMostUs(us) => ("p99 <=", format!("{} ms", us / 1e3)),
+            Due::P50WithinUs(from, to) => ("p50", format!("{} to {}", micros(from), micros(to))),
             Due::LogBytesAtMost(bytes) => ("<=", format!("{bytes} B")),
         };
         format!("{sign} {value} {}", if self.met == Some(true) { "met" } else { "MISSED" })
@@ -297,6 +318,20 @@ mod tests {
         assert_eq!(load.ratio_to_limit, Some(0.6));
         assert_eq!(load.clone().due(Due::RatioAtLeast(0.6)).met, Some(true));
         assert_eq!(load.due(Due::RateAtLeast(1e9)).met, Some(false));
+        let waits = |p50_us| Figure { p50_us: Some(p50_us), ..Figure::new("cache-off", "operations", 1.0, "", 1.0) };
+        let met = |p50_us| waits(p50_us).due(Due::P50WithinUs(8e3, 17e3)).met;
+        assert_eq!([7e3, 8e3, 16e3, 18e3].map(met), [Some(false), Some(true), Some(true), Some(false)]);
+        assert_eq!(waits(9e3).due(Due::P50WithinUs(8e3, 17e3)).verdict(), "p50 8.00 ms to 17.00 ms met");
+    }
+
+    /// Every workload writes its figures by [`append_json`].
+    #[test]
+    fn a_line_has_every_field_of_any_workload_and_null_where_it_says_nothing() {
+        let figure = serde_json::to_value(Figure::new("f9", "total", 0.0, "", 1.0)).expect("JSON");
+        let fields = "workload case adapter threads sessions rate_per_s limit_per_s ratio_to_limit p50_us p99_us log_bytes_per_op";
+        let object = figure.as_object().expect("an object");
+        fields.split(' ').for_each(|field| assert!(object.contains_key(field), "{field} is missing in {figure}"));
+        assert!(figure["limit_per_s"].is_null() && figure["p50_us"].is_null());
     }
 
     #[test]

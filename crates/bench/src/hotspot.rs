@@ -25,7 +25,7 @@ pub struct HotspotArgs {
 }
 
 pub fn run(args: &HotspotArgs) -> Result<(), BenchError> {
-    let mut suite = Suite::new(&args.suite, WORKLOAD, true)?;
+    let mut suite = Suite::new(&args.suite, WORKLOAD, record168(Order::Hash).raw_bytes())?;
     for kind in suite.kinds() {
         say(&format!("{}: {}", kind.name, kind.about));
         measure(&mut suite, kind)?;
@@ -50,8 +50,10 @@ fn measure(suite: &mut Suite, kind: Kind) -> Result<(), BenchError> {
             content = content_after(content, &measured.sources);
             suite.check(&running, 0, content)?;
             let figure = suite.figure_of(&running, case, "operations", &plan, &measured);
-            let limit = suite.limits.of(plan.threads).map(|r| if hot == 1 { r.one_row } else { r.ten_rows });
-            let figure = limit.map_or(figure.clone(), |limit| figure.limit(limit));
+            let bare = suite.rates(plan.threads);
+            let bare = if hot == 1 { bare.one_row } else { bare.ten_rows };
+            let figure =
+                figure.clone().limit(suite.limit_of_changes(&running, &plan, bare, 1.0, figure.log_bytes_per_op));
             let is_due = hot == 1 && sessions >= crate::suite::SESSIONS && kind.is_ours();
             suite.tell(figure, is_due.then_some(Due::RateAtLeast(1e6)));
         }

@@ -15,7 +15,7 @@
 //! | `answer=1ms` | what the cache's controller takes to answer | 0.1ms |
 //! | `count=4` | so many devices of this kind | 1 |
 //!
-//! Systems with one log take the first place. Only ours, embedded, can be put on models and block devices: the others write files by themselves.
+//! Systems with one log take the first place, and those whose log lies with their data are there with all of it. Only ours, embedded, can be put on models and block devices: the others write files by themselves.
 
 use crate::device::{Cache, LogFiles, Model, ModelledIo, RawDevice, RawIo, raw};
 use crate::error::{BenchError, on};
@@ -135,6 +135,25 @@ impl LogPlan {
             LogPlan::Streams(streams) => *streams,
             LogPlan::Directories(dirs) | LogPlan::Raw(dirs) => dirs.len(),
             LogPlan::Modelled(modelled) => modelled.models.len(),
+        }
+    }
+
+    /// What a closed loop gets of modelled devices at most, with so many bytes a commit: all sessions are answered in every flush, in which each
+    /// device has its share of the bytes. Without `durable` only the bytes count; those that enter a cache count nothing.
+    pub fn answers_per_s(&self, sessions: usize, commit_bytes: f64, durable: bool) -> Option<f64> {
+        let LogPlan::Modelled(Modelled { models, .. }) = self else { return None };
+        let answer_s = models.iter().map(Model::answer).min().filter(|_| durable).unwrap_or_default().as_secs_f64();
+        let media = models.iter().map(|model| model.bandwidth_bytes_per_s.filter(|_| model.cache.is_none()));
+        let media_bytes_per_s = media.sum::<Option<u64>>().map_or(f64::INFINITY, |bytes| bytes as f64);
+        let volume_s = sessions as f64 * commit_bytes / media_bytes_per_s;
+        Some(sessions as f64 / (answer_s + volume_s))
+    }
+
+    /// Where the bare loop writes: on the first of the log's own directories, or below the databases' where it has none.
+    pub fn place<'a>(&'a self, data: &'a Path) -> &'a Path {
+        match self {
+            LogPlan::Directories(dirs) => &dirs[0],
+            _ => data,
         }
     }
 
@@ -348,6 +367,20 @@ mod tests {
             LogPlan::of_all(&[plan.clone(), "model:flush=1ms".parse().expect("a model")]).expect("models add up");
         assert_eq!(both.devices(), 5);
         assert!(LogPlan::of_all(&[plan, "/tmp".parse().expect("a directory")]).is_err());
+    }
+
+    #[test]
+    fn what_models_answer_is_limited_by_their_flush_and_by_the_bytes_that_reach_a_medium() {
+        let of = |text: &str, sessions, bytes, durable| {
+            let plan: LogPlan = text.parse().expect("a model");
+            plan.answers_per_s(sessions, bytes, durable).expect("is modelled")
+        };
+        assert_eq!(of("model:flush=8ms,count=4", 4800, 64.0, true), 600_000.0);
+        assert_eq!(of("model:flush=8ms,bandwidth=1MB/s,count=2", 1000, 32.0, true), 1000.0 / (0.008 + 0.016));
+        assert_eq!(of("model:flush=8ms,bandwidth=1MB/s", 1000, 32.0, false), 31_250.0);
+        assert_eq!(of("model:flush=8ms,bandwidth=1MB/s,write-behind=1MB,answer=1ms", 10, 32.0, true), 10_000.0);
+        assert!(of("model:flush=8ms", 10, 32.0, false).is_infinite());
+        assert_eq!(LogPlan::default().answers_per_s(1, 32.0, true), None);
     }
 
     #[test]

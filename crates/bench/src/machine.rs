@@ -147,6 +147,12 @@ fn memory_kib(name: &str) -> u64 {
     field("/proc/meminfo", name).trim_end_matches(" kB").parse().unwrap_or(0)
 }
 
+/// Memory of another process that is resident; `None` if there is no such process any more.
+pub fn resident_bytes_of(pid: u32) -> Option<u64> {
+    let kib: u64 = field(&format!("/proc/{pid}/status"), "VmRSS").trim_end_matches(" kB").parse().ok()?;
+    Some(kib << 10)
+}
+
 /// Bytes free for this user in the file system of `dir`.
 pub fn disk_available(dir: &Path) -> Result<u64, BenchError> {
     let stat = rustix::fs::statvfs(dir).map_err(std::io::Error::from).map_err(on(dir))?;
@@ -220,6 +226,15 @@ fn read_by_many(file: &Arc<dyn File>, blocks: u64) -> std::io::Result<()> {
         let readers: Vec<_> = (0..READERS).map(|_| scope.spawn(|| read_blocks(file, &next, blocks))).collect();
         readers.into_iter().try_for_each(|r| r.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
     })
+}
+
+/// Of 4 KiB, median, where the log of a run lies elsewhere than its data.
+pub fn flush_us_in(dir: &Path) -> Result<f64, BenchError> {
+    let path = dir.join(format!("freshet-bench-probe-{}", std::process::id()));
+    let opened = OsIo::new().open(&path, OpenOptions { create: true, direct: true });
+    let measured = opened.and_then(|file| flush_us(&file, FLUSH_SIZES[0])).map_err(on(&path));
+    let removed = std::fs::remove_file(&path).map_err(on(&path));
+    measured.and_then(|us| removed.map(|()| us))
 }
 
 fn flush_us(file: &Arc<dyn File>, size: usize) -> std::io::Result<f64> {
@@ -362,6 +377,7 @@ mod tests {
         let memory = [machine.random_lines_per_s, machine.memory_core_bytes_per_s, machine.memory_bytes_per_s];
         assert!(memory.iter().all(|r| r.is_finite() && *r > 0.0), "{machine:?}");
         assert_eq!(std::fs::read_dir(dir.path()).expect("lists").count(), 0);
+        assert!(resident_bytes_of(std::process::id()).is_some_and(|bytes| bytes > 1 << 20));
         assert!(memory_available() > 0 && disk_available(dir.path()).expect("a file system") > 0);
     }
 }

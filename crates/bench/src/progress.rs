@@ -1,8 +1,9 @@
-//! What does a person see meanwhile? A bar on a terminal; otherwise a line every few seconds, fit for a log. Nothing in the first two seconds.
+//! What does a person see meanwhile? A bar on a terminal, or the time that has passed where nobody knows how much is left; otherwise a line every few
+//! seconds, fit for a log. Nothing in the first two seconds.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::{IsTerminal, Write};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -18,17 +19,19 @@ pub fn say(line: &str) {
 
 /// Runs `work`, which counts what it has done of `total` in the counter, and shows how far it is.
 pub fn during<T: Send>(what: &str, total: u64, work: impl FnOnce(&AtomicU64) -> T + Send) -> T {
-    let done = AtomicU64::new(0);
+    let (done, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
     thread::scope(|scope| {
         let shower = thread::current();
-        let done = &done;
+        let (done, is_over) = (&done, &is_over);
         let working = scope.spawn(move || {
             let result = work(done);
+            // The thread is not finished yet when it wakes this one, which would look again only after its interval.
+            is_over.store(true, Ordering::Release);
             shower.unpark();
             result
         });
         let mut shown = Shown::new(what, total);
-        while !working.is_finished() {
+        while !(is_over.load(Ordering::Acquire) || working.is_finished()) {
             thread::park_timeout(LOOK_INTERVAL);
             shown.show(done.load(Ordering::Relaxed));
         }
@@ -36,6 +39,14 @@ pub fn during<T: Send>(what: &str, total: u64, work: impl FnOnce(&AtomicU64) -> 
         working.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })
 }
+
+/// Runs `work`, which does not say how far it is, and shows for how long.
+pub fn waiting<T: Send>(what: &str, work: impl FnOnce() -> T + Send) -> T {
+    during(what, UNKNOWN, |_| work())
+}
+
+/// A total that nobody knows.
+const UNKNOWN: u64 = 0;
 
 struct Shown<'a> {
     what: &'a str,
@@ -58,11 +69,11 @@ impl<'a> Shown<'a> {
         if std::io::stderr().is_terminal() {
             let bar = self.bar.get_or_insert_with(|| bar(self.what, self.total));
             bar.set_position(done);
+            bar.tick();
         } else if self.last_line.elapsed() >= LINE_INTERVAL {
             self.last_line = Instant::now();
-            let percent = 100.0 * done as f64 / self.total.max(1) as f64;
-            let seconds = self.started.elapsed().as_secs();
-            let _ = writeln!(std::io::stderr(), "{}: {percent:.0}% after {seconds} s", self.what);
+            let line = line(self.what, self.total, done, self.started.elapsed());
+            let _ = writeln!(std::io::stderr(), "{line}");
         }
     }
 }
@@ -75,10 +86,37 @@ impl Drop for Shown<'_> {
     }
 }
 
+fn line(what: &str, total: u64, done: u64, passed: Duration) -> String {
+    let seconds = passed.as_secs();
+    if total == UNKNOWN {
+        return format!("{what}: {seconds} s so far");
+    }
+    format!("{what}: {:.0}% after {seconds} s", 100.0 * done as f64 / total as f64)
+}
+
 fn bar(what: &str, total: u64) -> ProgressBar {
-    let template = "{prefix:>28} [{bar:32}] {percent:>3}%  {eta} left";
+    let template = match total {
+        UNKNOWN => "{prefix:>28} {spinner} {elapsed}",
+        _ => "{prefix:>28} [{bar:32}] {percent:>3}%  {eta} left",
+    };
     let style = ProgressStyle::with_template(template).expect("the template is well formed");
-    ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr())
+    ProgressBar::with_draw_target((total != UNKNOWN).then_some(total), ProgressDrawTarget::stderr())
         .with_prefix(what.to_owned())
         .with_style(style.progress_chars("=> "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_says_how_far_it_is_or_for_how_long_it_lasts() {
+        let passed = Duration::from_millis(12_300);
+        assert_eq!(line("freshet: load", 200, 50, passed), "freshet: load: 25% after 12 s");
+        assert_eq!(line("freshet: oracle", UNKNOWN, 0, passed), "freshet: oracle: 12 s so far");
+        for total in [UNKNOWN, 10] {
+            assert_eq!(bar("what", total).length().is_some(), total != UNKNOWN);
+        }
+        assert_eq!(waiting("what", || 7), 7);
+    }
 }

@@ -4,7 +4,6 @@
 //! cores. Inserts and deletes take turns, a quarter of the table each, so that memory stays flat however long they are measured.
 
 use crate::adapter::{Content, Fetch, Kind};
-use crate::bare::Rates;
 use crate::error::BenchError;
 use crate::figure::{Due, Figure};
 use crate::log_plan::LogPlan;
@@ -27,6 +26,8 @@ const TURN_ROWS_FIRST: u64 = 10_000;
 const TURN_TIME_MAX: Duration = Duration::from_secs(3600);
 const CONNECTIONS: [usize; 6] = [1, 10, 100, 1000, 2400, 4800];
 const STREAMS: [usize; 3] = [1, 2, 4];
+/// Ends the names of cases by B+-tree key.
+const BTREE: &str = "-btree";
 
 const WORKLOAD: Workload = Workload {
     name: "ptime",
@@ -35,7 +36,6 @@ const WORKLOAD: Workload = Workload {
         ("search", "by hash key, one thread and all"),
         ("search-row", "the same, all columns"),
         ("search-batched", "64 keys in one statement"),
-        ("search-btree", "by B+-tree key"),
         ("update", "one field, durable, one thread and all"),
         ("update-deferred", "answered at commit"),
         ("update-lone", "one session, against the device's flush"),
@@ -44,6 +44,11 @@ const WORKLOAD: Workload = Workload {
         ("mix-90-10", "searches and durable updates"),
         ("mix-80-20", "searches and durable updates"),
         ("mix-50-50", "searches and durable updates"),
+        ("search-btree", "by B+-tree key, against the hash rate"),
+        ("update-btree", "the same"),
+        ("insert-btree", "the same"),
+        ("delete-btree", "the same"),
+        ("mix-90-10-btree", "the same"),
         ("connections", "search and update by 1 to 4,800 sessions"),
         ("streams", "update on 1, 2 and 4 log streams"),
     ],
@@ -60,7 +65,7 @@ pub struct PtimeArgs {
 }
 
 pub fn run(args: &PtimeArgs) -> Result<(), BenchError> {
-    measure_all(Suite::new(&args.suite, WORKLOAD, true)?)
+    measure_all(Suite::new(&args.suite, WORKLOAD, record168(Order::Hash).raw_bytes())?)
 }
 
 fn measure_all(mut suite: Suite) -> Result<(), BenchError> {
@@ -83,18 +88,16 @@ struct Ptime<'a> {
 
 impl<'a> Ptime<'a> {
     fn measure(suite: &mut Suite, kind: Kind) -> Result<(), BenchError> {
-        let by_hash: Vec<&str> = WORKLOAD.cases.iter().map(|(name, _)| *name).collect();
-        let by_hash = by_hash.into_iter().filter(|case| !["search-btree", "streams"].contains(case));
-        if by_hash.into_iter().any(|case| suite.has(case)) {
+        let wanted = WORKLOAD.cases.iter().map(|(name, _)| *name).filter(|case| suite.has(case));
+        let (by_btree, others): (Vec<&str>, Vec<&str>) = wanted.partition(|case| case.ends_with(BTREE));
+        if others.iter().any(|case| *case != "streams") {
             let log = suite.log.clone();
             Ptime::start(suite, kind, Order::Hash, &log)?.all()?;
         }
         let is_ours = kind.is_ours();
-        if suite.has("search-btree") && is_ours {
+        if !by_btree.is_empty() && is_ours {
             let log = suite.log.clone();
-            let mut ptime = Ptime::start(suite, kind, Order::Btree, &log)?;
-            ptime.fill("load-btree")?;
-            ptime.search_btree()?;
+            Ptime::start(suite, kind, Order::Btree, &log)?.all_by_btree()?;
         }
         if suite.has("streams") && is_ours {
             for streams in STREAMS {
@@ -136,12 +139,50 @@ impl<'a> Ptime<'a> {
             self.lone()?;
         }
         if self.suite.has("insert") || self.suite.has("delete") {
-            self.turns()?;
+            self.turns("")?;
         }
         if self.suite.has("connections") {
             self.connections()?;
         }
         Ok(())
+    }
+
+    fn all_by_btree(mut self) -> Result<(), BenchError> {
+        self.fill("load-btree")?;
+        let (threads, sessions) = (self.suite.threads(), self.suite.session_counts());
+        // Searches where an event loop knows some ahead, and where it does not.
+        let searching =
+            if self.suite.args.sessions.is_empty() { vec![READABLE * threads, threads] } else { sessions.clone() };
+        for (case, draw, sessions) in [
+            ("search", Draw::Search(Fetch::Counter), searching),
+            ("update", Draw::Update, sessions.clone()),
+            ("mix-90-10", Draw::Mix { updates: 10 }, sessions),
+        ] {
+            let by_btree = format!("{case}{BTREE}");
+            let sessions = if self.suite.has(&by_btree) { sessions } else { Vec::new() };
+            for sessions in sessions {
+                let plan = self.suite.plan(threads, sessions);
+                let measured = self.drive(&by_btree, &plan, &draw)?;
+                let figure = self.figure(&by_btree, &plan, &measured, &draw);
+                let due = (case == "search").then_some(Due::RatioAtLeast(0.5));
+                self.tell_beside_hash(figure, case, due);
+            }
+        }
+        if self.suite.has("insert-btree") || self.suite.has("delete-btree") {
+            self.turns(BTREE)?;
+        }
+        Ok(())
+    }
+
+    /// And its ratio to what as many sessions reach by hash key, if that was measured.
+    fn tell_beside_hash(&mut self, figure: Figure, hash_case: &str, due: Option<Due>) {
+        self.suite.tell(figure.clone(), None);
+        let hash = self.suite.told(hash_case, self.running.kind.name);
+        let hash = hash.filter(|f| (f.threads, f.sessions) == (figure.threads, figure.sessions));
+        let hash = hash.filter(|f| f.figure == "operations").map(|f| f.rate_per_s).last();
+        if let Some(hash) = hash {
+            self.suite.tell(figure.derived("of the hash rate").limit(hash), due);
+        }
     }
 
     /// Loads; the figure counts for the case `load`, memory included.
@@ -154,7 +195,8 @@ impl<'a> Ptime<'a> {
             return Ok(());
         }
         let due = self.is_ours().then_some(Due::RateAtLeast(3e6));
-        self.suite.tell(loaded, due);
+        let bare = self.suite.rates(loaded.threads).insert;
+        self.suite.tell(loaded.limit(bare), due);
         let facts = self.running.adapter.facts();
         if let (Some(table), Some(index)) = (facts.table_bytes, facts.index_bytes) {
             let raw = (rows * self.shape.raw_bytes()) as f64;
@@ -200,10 +242,6 @@ impl<'a> Ptime<'a> {
         Ok(measured)
     }
 
-    fn limits(&self, threads: usize) -> Option<Rates> {
-        self.suite.limits.of(threads).copied()
-    }
-
     /// By every number of threads where scaling is due, and every number of sessions that was asked for. Searches wait for nobody: their headline is
     /// an event loop that finds some of its sessions readable at a time; one session a thread is told beside it, and thousands only have more state
     /// to find in the cache.
@@ -247,18 +285,21 @@ impl<'a> Ptime<'a> {
             figure.amount *= *keys as f64;
             figure.rate_per_s *= *keys as f64;
         }
-        match self.limits(plan.threads) {
-            None => figure,
-            Some(rates) => figure.limit(match draw {
-                Draw::Search(Fetch::Counter) => rates.search,
-                Draw::Search(Fetch::Row) => rates.search_row,
-                Draw::Many(_) => rates.batched,
-                Draw::Update => rates.update,
-                Draw::Mix { updates } => rates.mix(*updates as f64 / 100.0),
-                Draw::Insert(_) => rates.insert,
-                Draw::Delete(_) => rates.delete,
-            }),
-        }
+        let bare = self.suite.rates(plan.threads);
+        let log_bytes = figure.log_bytes_per_op;
+        let changes = |rate, commits| self.suite.limit_of_changes(&self.running, plan, rate, commits, log_bytes);
+        figure.limit(match draw {
+            Draw::Search(Fetch::Counter) => bare.search,
+            Draw::Search(Fetch::Row) => bare.search_row,
+            Draw::Many(_) => bare.batched,
+            Draw::Update => changes(bare.update, 1.0),
+            Draw::Mix { updates } => {
+                let updates = *updates as f64 / 100.0;
+                changes(bare.mix(updates), updates)
+            }
+            Draw::Insert(_) => changes(bare.insert, 1.0),
+            Draw::Delete(_) => changes(bare.delete, 1.0),
+        })
     }
 
     fn judge(&mut self, figure: Figure, draw: &Draw, is_headline: bool) -> Result<(), BenchError> {
@@ -274,16 +315,14 @@ impl<'a> Ptime<'a> {
         self.suite.tell(figure, share.map(Due::RatioAtLeast));
         if let Some(update) = parts {
             let part = |name: &str| Figure {
-                figure: name.into(),
                 rate_per_s: 0.0,
+                limit_per_s: None,
                 ratio_to_limit: None,
-                slices: Vec::new(),
-                ..update.clone()
+                ..update.clone().derived(name)
             };
-            let device = self
-                .limits(update.threads)
-                .map(|rates| format!("the bare loop's flush {:.1} ms", rates.flush_p99_us as f64 / 1e3));
-            self.suite.tell(part("p99").note(device.unwrap_or_default()), Some(Due::P99AtMostUs(5e3)));
+            let flush_p99_us = self.suite.rates(update.threads).flush_p99_us;
+            let device = format!("the bare loop's flush {:.1} ms", flush_p99_us as f64 / 1e3);
+            self.suite.tell(part("p99").note(device), Some(Due::P99AtMostUs(5e3)));
             let overhead = update.log_overhead_bytes_per_op.unwrap_or(0.0);
             let note = format!("and {overhead:.0} B of padding and group headers");
             self.suite.tell(part("log bytes").note(note), Some(Due::LogBytesAtMost(64.0)));
@@ -299,7 +338,8 @@ impl<'a> Ptime<'a> {
     /// Against what the pure rates of this system promise.
     fn judge_mix(&mut self, updates: f64) {
         let all = self.suite.threads();
-        let mixed = self.suite.last().cloned();
+        let case = format!("mix-{:.0}-{:.0}", (1.0 - updates) * 100.0, updates * 100.0);
+        let mixed = self.suite.told(&case, self.running.kind.name).filter(|f| f.figure == "operations").last().cloned();
         let sessions = mixed.as_ref().map_or(0, |f| f.sessions);
         let rate = |case: &str| {
             let told = self.suite.told(case, self.running.kind.name);
@@ -308,9 +348,8 @@ impl<'a> Ptime<'a> {
         };
         if let (Some(search), Some(update), Some(mixed)) = (rate("search"), rate("update"), mixed) {
             let promised = 1.0 / ((1.0 - updates) / search + updates / update);
-            let figure = Figure { figure: "of its pure rates".into(), slices: Vec::new(), ..mixed.limit(promised) };
             let due = self.is_ours().then_some(Due::RatioAtLeast(0.9));
-            self.suite.tell(figure, due);
+            self.suite.tell(mixed.derived("of its pure rates").limit(promised), due);
         }
     }
 
@@ -323,12 +362,9 @@ impl<'a> Ptime<'a> {
         let durable = self.suite.told("update", self.running.kind.name).filter(|f| f.threads == threads);
         let durable = durable.filter(|f| f.figure == "operations").map(|f| f.rate_per_s).last();
         if let Some(durable) = durable {
-            let figure = Figure { figure: "durable to deferred".into(), slices: Vec::new(), ..figure };
             let ratio = durable / figure.rate_per_s;
-            self.suite.tell(
-                Figure { rate_per_s: 0.0, ..figure.ratio(ratio) },
-                self.is_ours().then_some(Due::RatioWithin(0.15)),
-            );
+            let figure = figure.derived_ratio("durable to deferred", ratio);
+            self.suite.tell(figure, self.is_ours().then_some(Due::RatioWithin(0.15)));
         }
         Ok(())
     }
@@ -336,22 +372,24 @@ impl<'a> Ptime<'a> {
     fn lone(&mut self) -> Result<(), BenchError> {
         let plan = self.suite.plan(1, 1);
         let measured = self.drive("update-lone", &plan, &Draw::Update)?;
-        let mut figure = self.suite.figure_of(&self.running, "update-lone", "operations", &plan, &measured);
-        let flush_us = self.suite.machine.flush_us.first().map_or(0.0, |(_, us)| *us);
-        let took_us = measured.latency_ns.value_at_quantile(0.5) as f64 / 1e3;
-        figure = figure.ratio(took_us / flush_us).note(format!("median in flushes of 4 KiB ({flush_us:.0} us)"));
+        let mut figure = self.figure("update-lone", &plan, &measured, &Draw::Update);
         (figure.published_per_s, figure.source) = (Some(1320.0), "F8");
-        let due = self.is_ours().then_some(Due::RatioAtMost(1.3));
-        self.suite.tell(figure, due);
+        self.suite.tell(figure.clone(), None);
+        if let Some(flush_us) = self.suite.flush_us.filter(|_| !self.suite.log.is_modelled()) {
+            let took_us = measured.latency_ns.value_at_quantile(0.5) as f64 / 1e3;
+            let figure = figure.derived_ratio("median in flushes", took_us / flush_us);
+            let due = self.is_ours().then_some(Due::RatioAtMost(1.3));
+            self.suite.tell(figure.note(format!("of 4 KiB ({flush_us:.0} us)")), due);
+        }
         Ok(())
     }
 
-    /// Inserts and deletes by turns until each was measured for long enough.
-    fn turns(&mut self) -> Result<(), BenchError> {
+    /// Inserts and deletes by turns until each was measured for long enough. The cases' names end in `suffix`.
+    fn turns(&mut self, suffix: &str) -> Result<(), BenchError> {
         let (threads, sessions) = (self.suite.threads(), self.suite.sessions());
         let (rows, seconds) = (self.suite.rows, self.suite.args.seconds);
         let most = (rows / TURN).max(1);
-        let mut turn = TURN_ROWS_FIRST.min(most);
+        let (mut turn, mut largest) = (TURN_ROWS_FIRST.min(most), 0);
         // A turn ends when all its keys are done.
         let plan = Plan { warm_up: Duration::ZERO, time: TURN_TIME_MAX, ..self.suite.plan(threads, sessions) };
         let mut both: [Option<Measured<Rows>>; 2] = [None, None];
@@ -360,23 +398,25 @@ impl<'a> Ptime<'a> {
             let draws = [("insert", Draw::Insert(keys.clone())), ("delete", Draw::Delete(keys))];
             let mut longest = 0f64;
             for ((case, draw), sum) in draws.into_iter().zip(&mut both) {
-                let one = self.drive(case, &plan, &draw)?;
+                let one = self.drive(&format!("{case}{suffix}"), &plan, &draw)?;
                 longest = longest.max(one.seconds);
-                match sum {
-                    None => *sum = Some(one),
-                    Some(sum) => sum.append(one),
-                }
+                Measured::add_turn(sum, one, turn > largest);
             }
+            largest = largest.max(turn);
             if longest < seconds / 8.0 {
                 turn = (turn * 4).min(most);
             }
         }
         let cases = [("insert", Draw::Insert(0..0), 80e3, 1.5e6), ("delete", Draw::Delete(0..0), 100e3, 2e6)];
         for ((case, draw, published, due), measured) in cases.into_iter().zip(both) {
-            if let Some(measured) = measured.filter(|_| self.suite.has(case)) {
-                let mut figure = self.figure(case, &plan, &measured, &draw);
+            let name = format!("{case}{suffix}");
+            let Some(measured) = measured.filter(|_| self.suite.has(&name)) else { continue };
+            let mut figure = self.figure(&name, &plan, &measured, &draw);
+            if suffix.is_empty() {
                 (figure.published_per_s, figure.source) = (Some(published), "F1");
                 self.suite.tell(figure, self.is_ours().then_some(Due::RateAtLeast(due)));
+            } else {
+                self.tell_beside_hash(figure, case, None);
             }
         }
         Ok(())
@@ -391,29 +431,6 @@ impl<'a> Ptime<'a> {
                 let mut figure = self.figure("connections", &plan, &measured, &draw);
                 (figure.figure, figure.at) = (figure_name.into(), Some(sessions as f64));
                 self.suite.tell(figure, None);
-            }
-        }
-        Ok(())
-    }
-
-    /// Against the hash rate of as many sessions: where an event loop knows some searches ahead, and where it does not.
-    fn search_btree(&mut self) -> Result<(), BenchError> {
-        let threads = self.suite.threads();
-        let sessions = match self.suite.args.sessions.as_slice() {
-            [] => vec![READABLE * threads, threads],
-            asked => asked.to_vec(),
-        };
-        let draw = Draw::Search(Fetch::Counter);
-        for sessions in sessions {
-            let plan = self.suite.plan(threads, sessions);
-            let measured = self.drive("search-btree", &plan, &draw)?;
-            let figure = self.figure("search-btree", &plan, &measured, &draw);
-            self.suite.tell(figure.clone(), None);
-            let hash = self.suite.told("search", self.running.kind.name);
-            let hash = hash.filter(|f| f.threads == threads && f.sessions == sessions);
-            if let Some(hash) = hash.map(|f| f.rate_per_s).last() {
-                let figure = Figure { figure: "of the hash rate".into(), slices: Vec::new(), ..figure.limit(hash) };
-                self.suite.tell(figure, Some(Due::RatioAtLeast(0.5)));
             }
         }
         Ok(())
@@ -447,15 +464,11 @@ fn scale(suite: &mut Suite) {
             let (lone, sqlite) = (alone(adapter), alone("sqlite"));
             if let (Some(one), Some(many)) = (&one, many.filter(|_| all == 2)) {
                 let ratio = many.rate_per_s / one.rate_per_s;
-                let figure =
-                    Figure { figure: "two threads to one".into(), rate_per_s: 0.0, slices: Vec::new(), ..many };
-                suite.tell(figure.ratio(ratio), Some(Due::RatioAtLeast(due)));
+                suite.tell(many.derived_ratio("two threads to one", ratio), Some(Due::RatioAtLeast(due)));
             }
             if let (Some(lone), Some(sqlite), "search", "freshet") = (lone, sqlite, case, adapter) {
                 let ratio = lone.rate_per_s / sqlite.rate_per_s;
-                let figure =
-                    Figure { figure: "one thread to SQLite's".into(), rate_per_s: 0.0, slices: Vec::new(), ..lone };
-                suite.tell(figure.ratio(ratio), Some(Due::RatioAtLeast(6.0)));
+                suite.tell(lone.derived_ratio("one thread to SQLite's", ratio), Some(Due::RatioAtLeast(6.0)));
             }
         }
     }
@@ -479,7 +492,7 @@ mod tests {
         let all =
             ["bench", "--rows", "500", "--seconds", "0.05", "--warm-up", "0.01", "--sessions", "8", "--data", &data];
         let args = Words::try_parse_from(all.into_iter().chain(words.split(' '))).expect("words");
-        let mut suite = Suite::new(&args.suite, WORKLOAD, true).expect("measures");
+        let mut suite = Suite::new(&args.suite, WORKLOAD, 168).expect("measures");
         suite.kinds = vec![kind];
         suite
     }
@@ -497,6 +510,7 @@ mod tests {
         about: "the row API, which forgets",
         is_available: || Ok(()),
         start: |setup: &Setup| Ok(Box::new(Liar((native::KIND.start)(setup)?))),
+        is_in_one_place: false,
     };
 
     impl Adapter for Liar {

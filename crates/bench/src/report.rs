@@ -4,7 +4,7 @@
 //! | plot | of |
 //! |---|---|
 //! | bars on a logarithmic scale | a case: every system, the bare loop that is the limit, and what the source published |
-//! | lines | a sweep: the rate over sessions or log devices |
+//! | lines | a sweep: the rate over sessions or log devices, and response times beside those that the source published |
 //! | rate over time | the answers in each 100 ms: stalls show |
 
 use crate::figure::{Figure, Setting, micros, short, verdict};
@@ -187,78 +187,153 @@ fn bars(html: &mut String, members: &[&Figure]) {
     html.push_str("</svg>");
 }
 
-/// A line for each system of each figure with an `at`.
+/// Lines for each system of each figure with an `at`: its rate, and how long it took.
 fn sweeps(html: &mut String, figures: &[&Figure]) {
     let mut names: Vec<&str> = figures.iter().filter(|f| f.at.is_some()).map(|f| f.figure.as_str()).collect();
     names.dedup();
     names.sort_unstable();
     names.dedup();
     for name in names {
-        let own: Vec<&Figure> = figures.iter().copied().filter(|f| f.at.is_some() && f.figure == name).collect();
+        let own = figures.iter().copied().filter(|f| f.at.is_some() && f.figure == name && f.rate_per_s > 0.0);
+        let own: Vec<&Figure> = own.collect();
+        if own.is_empty() {
+            continue;
+        }
         put(html, format_args!("<h3>{}, per second</h3>", escape(name)));
-        lines(html, &own);
+        plot(html, &rates(&own));
+        if own.iter().any(|f| f.p50_us.is_some()) {
+            put(
+                html,
+                format_args!("<h3>{}, median and 99th percentile (dashed) of the time of one</h3>", escape(name)),
+            );
+            plot(html, &latencies(&own));
+        }
     }
 }
 
-fn lines(html: &mut String, figures: &[&Figure]) {
-    let ats: Vec<f64> = figures.iter().filter_map(|f| f.at).collect();
-    let (first, last) = ats.iter().fold((f64::MAX, f64::MIN), |(low, high), &at| (low.min(at), high.max(at)));
-    let top = figures.iter().map(|f| f.rate_per_s).fold(1.0, f64::max);
-    let span = (last / first).ln().max(1e-9);
-    let x = |at: f64| LEFT + (at / first).ln() / span * (WIDTH - LEFT - RIGHT);
-    let y = |rate: f64| 10.0 + (1.0 - rate / top) * (PLOT_HEIGHT - 40.0);
+/// A system's way through a sweep.
+struct Line<'a> {
+    adapter: &'a str,
+    dash: &'static str,
+    /// Places and values, in the order of places.
+    points: Vec<(f64, f64)>,
+}
+
+struct Plot<'a> {
+    lines: Vec<Line<'a>>,
+    /// What the source published, from and to.
+    band: Option<(f64, f64, &'a str)>,
+    is_logarithmic: bool,
+    say: fn(f64) -> String,
+}
+
+fn lines_of<'a>(figures: &[&'a Figure], dash: &'static str, value: fn(&Figure) -> Option<f64>) -> Vec<Line<'a>> {
+    let mut adapters: Vec<&str> = figures.iter().map(|f| f.adapter).collect();
+    adapters.sort_unstable();
+    adapters.dedup();
+    let line = |adapter| {
+        let own = figures.iter().filter(|f| f.adapter == adapter);
+        let mut points: Vec<(f64, f64)> = own.filter_map(|f| Some((f.at?, value(f)?))).collect();
+        points.sort_by(|a, b| a.0.total_cmp(&b.0));
+        Line { adapter, dash, points }
+    };
+    adapters.into_iter().map(line).collect()
+}
+
+fn rates<'a>(figures: &[&'a Figure]) -> Plot<'a> {
+    Plot { lines: lines_of(figures, "", |f| Some(f.rate_per_s)), band: None, is_logarithmic: false, say: short }
+}
+
+fn latencies<'a>(figures: &[&'a Figure]) -> Plot<'a> {
+    let mut lines = lines_of(figures, "", |f| f.p50_us);
+    lines.extend(lines_of(figures, "5 4", |f| f.p99_us));
+    let band = figures.iter().find_map(|f| f.published_us.map(|(from, to)| (from, to, f.source)));
+    Plot { lines, band, is_logarithmic: true, say: micros }
+}
+
+impl Plot<'_> {
+    /// The lowest and the highest value that has a place.
+    fn span(&self) -> (f64, f64) {
+        let points = self.lines.iter().flat_map(|line| line.points.iter().map(|&(_, value)| value));
+        let values = points.chain(self.band.iter().flat_map(|&(from, to, _)| [from, to]));
+        let (low, high) = values.fold((f64::MAX, f64::MIN), |(low, high), v| (low.min(v), high.max(v)));
+        if self.is_logarithmic {
+            let low = 10f64.powf(low.max(0.01).log10().floor());
+            (low, 10f64.powf(high.max(low * 10.0).log10().ceil()))
+        } else {
+            (0.0, high.max(1.0))
+        }
+    }
+
+    /// How far up a value lies, of one.
+    fn share(&self, (low, high): (f64, f64), value: f64) -> f64 {
+        if self.is_logarithmic { (value.max(low) / low).ln() / (high / low).ln() } else { value / high }
+    }
+
+    fn grid(&self, (low, high): (f64, f64)) -> Vec<f64> {
+        if self.is_logarithmic {
+            let decades = low.log10().round() as i32..=high.log10().round() as i32;
+            return decades.map(|decade| 10f64.powi(decade)).collect();
+        }
+        (0..=4).map(|part| high * f64::from(part) / 4.0).collect()
+    }
+}
+
+fn plot(html: &mut String, plot: &Plot<'_>) {
+    let mut ats: Vec<f64> = plot.lines.iter().flat_map(|line| line.points.iter().map(|&(at, _)| at)).collect();
+    ats.sort_by(f64::total_cmp);
+    ats.dedup();
+    let (Some(&first), Some(&last)) = (ats.first(), ats.last()) else { return };
+    let (across, span) = ((last / first).ln().max(1e-9), plot.span());
+    let x = |at: f64| LEFT + (at / first).ln() / across * (WIDTH - LEFT - RIGHT);
+    let y = |value: f64| 10.0 + (1.0 - plot.share(span, value)) * (PLOT_HEIGHT - 40.0);
     put(html, format_args!("<svg viewBox=\"0 0 {WIDTH} {PLOT_HEIGHT}\" width=\"{WIDTH}\" role=\"img\">"));
-    for part in 0..=4 {
-        let rate = top * f64::from(part) / 4.0;
-        let at = y(rate);
-        put(
-            html,
-            format_args!("<line class=grid x1=\"{LEFT}\" x2=\"{}\" y1=\"{at:.1}\" y2=\"{at:.1}\"/>", WIDTH - RIGHT),
-        );
+    if let Some((from, to, source)) = plot.band {
+        let (top, foot, width) = (y(to), y(from), WIDTH - LEFT - RIGHT);
+        let height = foot - top;
         put(
             html,
             format_args!(
-                "<text class=dim x=\"{}\" y=\"{:.1}\" text-anchor=end>{}</text>",
-                LEFT - 8.0,
-                at + 4.0,
-                short(rate)
+                "<rect x=\"{LEFT}\" y=\"{top:.1}\" width=\"{width}\" height=\"{height:.1}\" fill=\"#d9892b\" opacity=\".25\"/>"
             ),
         );
+        let at = LEFT + 6.0;
+        put(html, format_args!("<text class=dim x=\"{at}\" y=\"{:.1}\">published, {source}</text>", top + 14.0));
     }
-    let mut ticks = ats.clone();
-    ticks.sort_by(f64::total_cmp);
-    ticks.dedup();
-    for at in ticks {
+    for value in plot.grid(span) {
+        let (at, end, said) = (y(value), WIDTH - RIGHT, (plot.say)(value));
+        put(html, format_args!("<line class=grid x1=\"{LEFT}\" x2=\"{end}\" y1=\"{at:.1}\" y2=\"{at:.1}\"/>"));
+        let (left, at) = (LEFT - 8.0, at + 4.0);
+        put(html, format_args!("<text class=dim x=\"{left}\" y=\"{at:.1}\" text-anchor=end>{said}</text>"));
+    }
+    for &at in &ats {
         let (place, foot) = (x(at), PLOT_HEIGHT - 8.0);
-        put(
-            html,
-            format_args!("<text class=dim x=\"{place:.1}\" y=\"{foot}\" text-anchor=middle>{}</text>", short(at)),
-        );
+        let said = short(at);
+        put(html, format_args!("<text class=dim x=\"{place:.1}\" y=\"{foot}\" text-anchor=middle>{said}</text>"));
     }
-    let mut adapters: Vec<&str> = figures.iter().map(|f| f.adapter).collect();
-    adapters.dedup();
-    adapters.sort_unstable();
-    adapters.dedup();
-    for adapter in adapters {
-        let mut points: Vec<(f64, f64)> =
-            figures.iter().filter(|f| f.adapter == adapter).filter_map(|f| Some((f.at?, f.rate_per_s))).collect();
-        points.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let path: Vec<String> = points.iter().map(|&(at, rate)| format!("{:.1},{:.1}", x(at), y(rate))).collect();
-        let colour = colour(adapter);
-        put(
-            html,
-            format_args!("<polyline points=\"{}\" fill=none stroke=\"{colour}\" stroke-width=2 />", path.join(" ")),
-        );
-        for point in &path {
-            let (px, py) = point.split_once(',').unwrap_or(("0", "0"));
-            put(html, format_args!("<circle cx=\"{px}\" cy=\"{py}\" r=3 fill=\"{colour}\"/>"));
-        }
-        if let Some(&(at, rate)) = points.last() {
-            let (px, py) = (x(at) + 6.0, y(rate) + 4.0);
-            put(html, format_args!("<text x=\"{px:.1}\" y=\"{py:.1}\" style=\"fill:{colour}\">{adapter}</text>"));
-        }
-    }
+    plot.lines.iter().for_each(|line| draw(html, line, x, y));
     html.push_str("</svg>");
+}
+
+fn draw(html: &mut String, line: &Line<'_>, x: impl Fn(f64) -> f64, y: impl Fn(f64) -> f64) {
+    let (colour, dash, adapter) = (colour(line.adapter), line.dash, line.adapter);
+    let places: Vec<(f64, f64)> = line.points.iter().map(|&(at, value)| (x(at), y(value))).collect();
+    let path: Vec<String> = places.iter().map(|(px, py)| format!("{px:.1},{py:.1}")).collect();
+    let path = path.join(" ");
+    put(
+        html,
+        format_args!(
+            "<polyline points=\"{path}\" fill=none stroke=\"{colour}\" stroke-width=2 stroke-dasharray=\"{dash}\"/>"
+        ),
+    );
+    for (px, py) in &places {
+        put(html, format_args!("<circle cx=\"{px:.1}\" cy=\"{py:.1}\" r=3 fill=\"{colour}\"/>"));
+    }
+    // A dashed line goes with another one of the same system, which has the name.
+    if let Some((px, py)) = places.last().filter(|_| dash.is_empty()) {
+        let (px, py) = (px + 6.0, py + 4.0);
+        put(html, format_args!("<text x=\"{px:.1}\" y=\"{py:.1}\" style=\"fill:{colour}\">{adapter}</text>"));
+    }
 }
 
 fn rate_over_time(html: &mut String, f: &Figure) {
@@ -300,7 +375,7 @@ fn all_figures(html: &mut String, figures: &[Figure]) {
             some(f.p50_us, micros),
             some(f.p99_us, micros),
             some(f.log_bytes_per_op, |b| format!("{b:.0}")),
-            f.published_per_s.map_or(String::new(), |p| format!("{} ({})", short(p), f.source)),
+            published(f),
         ];
         let (case, figure, notes) = (escape(&f.case), escape(&figure), escape(&notes.join("; ")));
         put(
@@ -316,9 +391,41 @@ fn all_figures(html: &mut String, figures: &[Figure]) {
     html.push_str("</table>");
 }
 
+fn published(f: &Figure) -> String {
+    match (f.published_per_s, f.published_us) {
+        (Some(rate), _) => format!("{} ({})", short(rate), f.source),
+        (None, Some((from, to))) => format!("{} to {} ({})", micros(from), micros(to), f.source),
+        (None, None) => String::new(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_sweep_draws_rates_and_response_times_beside_those_published() {
+        let at = |sessions: f64, p50_us: f64| Figure {
+            adapter: "freshet",
+            at: Some(sessions),
+            p50_us: Some(p50_us),
+            p99_us: Some(p50_us * 2.0),
+            published_us: Some((9e3, 16e3)),
+            source: "F2",
+            ..Figure::new("cache-off", "operations", 1000.0 * sessions, "operations", 1.0)
+        };
+        let figures = [at(1.0, 8e3), at(100.0, 12e3)];
+        let mut html = String::new();
+        sweeps(&mut html, &figures.iter().collect::<Vec<_>>());
+        assert_eq!(html.matches("<svg").count(), 2, "{html}");
+        // A line of rates, two of response times.
+        assert_eq!(html.matches("<polyline").count(), 3, "{html}");
+        assert!(html.contains("published, F2") && html.contains(">10.00 ms<"), "{html}");
+        assert_eq!(published(&figures[0]), "9.00 ms to 16.00 ms (F2)");
+        let plot = latencies(&[&figures[0]]);
+        let span = plot.span();
+        assert_eq!((plot.share(span, span.0), plot.share(span, span.1)), (0.0, 1.0));
+    }
 
     #[test]
     fn what_is_told_is_escaped() {

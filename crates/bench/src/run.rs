@@ -16,7 +16,6 @@
 use crate::adapter::{Adapter, Answer, Driver, Facts, Op, Submitted};
 use crate::error::BenchError;
 use crate::progress::during;
-use freshet_engine::mem::resident_bytes;
 use hdrhistogram::Histogram;
 use std::collections::VecDeque;
 use std::sync::Barrier;
@@ -68,8 +67,8 @@ pub struct Measured<S> {
     pub slices: Vec<u64>,
     pub before: Facts,
     pub after: Facts,
-    pub resident_before: u64,
-    pub resident_after: u64,
+    pub resident_before: Option<u64>,
+    pub resident_after: Option<u64>,
 }
 
 impl<S> Measured<S> {
@@ -98,8 +97,22 @@ impl<S> Measured<S> {
 }
 
 impl<S> Measured<S> {
-    /// Another turn of the same work, after a pause that does not count.
-    pub fn append(&mut self, turn: Measured<S>) {
+    /// Adds another turn of the same work, after a pause that does not count. Memory is compared from the end of the first turn that was as large
+    /// as the last one: before, the table never held so many rows.
+    pub fn add_turn(sum: &mut Option<Measured<S>>, turn: Measured<S>, is_larger: bool) {
+        let sum = match sum {
+            None => sum.insert(turn),
+            Some(sum) => {
+                sum.append(turn);
+                sum
+            }
+        };
+        if is_larger {
+            sum.resident_before = sum.resident_after;
+        }
+    }
+
+    fn append(&mut self, turn: Measured<S>) {
         self.sources.extend(turn.sources);
         self.operations += turn.operations;
         self.seconds += turn.seconds;
@@ -153,8 +166,8 @@ pub fn measure<S: Source>(
 
 /// Facts and resident memory at the window's beginning and, where it was reached, its end.
 struct Watched {
-    before: (Facts, u64),
-    after: Option<(Facts, u64)>,
+    before: (Facts, Option<u64>),
+    after: Option<(Facts, Option<u64>)>,
 }
 
 struct Shared {
@@ -192,7 +205,7 @@ impl Shared {
     }
 
     fn watch(&self, adapter: &dyn Adapter, passed_ms: &AtomicU64) -> Watched {
-        let look = || (adapter.facts(), resident_bytes());
+        let look = || (adapter.facts(), adapter.resident_bytes());
         self.ready.wait();
         let start = Instant::now();
         let until = |ns: u64| {
@@ -230,12 +243,8 @@ fn gather<S>(plan: &Plan, shared: &Shared, all: Vec<Loop<S>>, watched: Watched, 
     let seconds = (end - shared.window.start) as f64 / 1e9;
     // The last slice is not a whole one.
     slices.truncate(((end - shared.window.start) / SLICE_NS) as usize);
-    let interval_ns = plan.sessions as f64 * seconds * 1e9 / operations.max(1) as f64;
-    let corrected_ns = match plan.rate {
-        Some(_) => latency_ns.clone(),
-        None => latency_ns.clone_correct((interval_ns as u64).max(1)),
-    };
-    let (after, resident_after) = watched.after.unwrap_or_else(|| (adapter.facts(), resident_bytes()));
+    let corrected_ns = corrected(&latency_ns, plan, seconds, operations);
+    let (after, resident_after) = watched.after.unwrap_or_else(|| (adapter.facts(), adapter.resident_bytes()));
     Measured {
         sources: all.into_iter().map(|one| one.source).collect(),
         operations,
@@ -248,6 +257,15 @@ fn gather<S>(plan: &Plan, shared: &Shared, all: Vec<Loop<S>>, watched: Watched, 
         resident_before: watched.before.1,
         resident_after,
     }
+}
+
+/// With what a stall kept a closed loop from submitting: an operation in each mean interval of a session.
+fn corrected(latency_ns: &Histogram<u64>, plan: &Plan, seconds: f64, operations: u64) -> Histogram<u64> {
+    if plan.rate.is_some() {
+        return latency_ns.clone();
+    }
+    let interval_ns = plan.sessions as f64 * seconds * 1e9 / operations.max(1) as f64;
+    latency_ns.clone_correct((interval_ns as u64).max(1))
 }
 
 fn histogram() -> Histogram<u64> {
@@ -478,5 +496,103 @@ impl<S: Source> Loop<S> {
 
     fn record(&mut self, ns: u64, count: u64) {
         self.latency_ns.record_n(ns.max(1), count).expect("the histogram grows as needed");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::adapter::{Completion, Content, Loading};
+    use crate::shape::TableShape;
+
+    fn plan(sessions: usize, time: Duration, rate: Option<f64>) -> Plan {
+        Plan { threads: 1, sessions, warm_up: Duration::ZERO, time, rate, durable: true }
+    }
+
+    /// 1,000 operations of 1 ms, and one that stalls its session for as long as all of them took.
+    #[test]
+    fn one_stall_in_a_closed_loop_is_what_it_kept_from_being_submitted() {
+        let mut measured = histogram();
+        measured.record_n(1_000_000, 1000).expect("fits");
+        measured.record(1_000_000_000).expect("fits");
+        let p99_ms = |histogram: &Histogram<u64>| histogram.value_at_quantile(0.99) / 1_000_000;
+        assert_eq!(p99_ms(&measured), 1, "one in a thousand is not seen");
+        let closed = corrected(&measured, &plan(1, Duration::from_secs(2), None), 2.0, 1001);
+        // 500 more, of 2 ms each more than the one before.
+        assert!((1450..=1550).contains(&closed.len()) && p99_ms(&closed) > 950, "{} {}", closed.len(), p99_ms(&closed));
+        // Of ten sessions one stalled: the others went on.
+        let beside = corrected(&measured, &plan(10, Duration::from_secs(2), None), 2.0, 10_000);
+        assert!(beside.len() > 1400, "{}", beside.len());
+        // An open loop counts from when an operation was due.
+        let open = corrected(&measured, &plan(1, Duration::from_secs(2), Some(500.0)), 2.0, 1001);
+        assert_eq!(open, measured);
+    }
+
+    const STALL: Duration = Duration::from_millis(60);
+
+    /// Answers everybody a moment later, and the third time only after a stall.
+    struct Stalling;
+
+    struct StallingDriver {
+        busy: Vec<usize>,
+        rounds: u64,
+    }
+
+    impl Adapter for Stalling {
+        fn create(&mut self, _: &[TableShape]) -> Result<(), BenchError> {
+            Ok(())
+        }
+
+        fn load(&self, _: &Loading<'_>) -> Result<(), BenchError> {
+            Ok(())
+        }
+
+        fn driver<'a>(&'a self, _: usize, _: bool) -> Result<Box<dyn Driver + 'a>, BenchError> {
+            Ok(Box::new(StallingDriver { busy: Vec::new(), rounds: 0 }))
+        }
+
+        fn content(&self, _: usize) -> Result<Content, BenchError> {
+            Ok(Content::default())
+        }
+
+        fn facts(&self) -> Facts {
+            Facts::default()
+        }
+    }
+
+    impl Driver for StallingDriver {
+        fn submit(&mut self, session: usize, _: &Op<'_>) -> Result<Submitted, BenchError> {
+            self.busy.push(session);
+            Ok(Submitted::InFlight)
+        }
+
+        fn completions(&mut self, _: bool, done: &mut Vec<Completion>) -> Result<(), BenchError> {
+            self.rounds += 1;
+            thread::sleep(if self.rounds == 3 { STALL } else { Duration::from_micros(100) });
+            done.extend(self.busy.drain(..).map(|session| Completion { session, answer: Answer::default() }));
+            Ok(())
+        }
+    }
+
+    struct Sums;
+
+    impl Source for Sums {
+        fn next(&mut self, _: usize) -> Option<Op<'_>> {
+            Some(Op::Sum { table: 0 })
+        }
+
+        fn answered(&mut self, _: usize, _: Answer) -> Result<(), BenchError> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_stall_shows_in_the_99th_percentile() {
+        for rate in [None, Some(1000.0)] {
+            let plan = plan(1, 4 * STALL, rate);
+            let measured = measure("stalling", &Stalling, &plan, |_, _| Sums).expect("answers");
+            // A slower machine has fewer answers, of which the stall is a larger part.
+            assert!(measured.p99_us() >= STALL.as_micros() as f64 / 2.0, "{rate:?}: {} us", measured.p99_us());
+        }
     }
 }

@@ -33,7 +33,7 @@ pub struct ScanArgs {
 }
 
 pub fn run(args: &ScanArgs) -> Result<(), BenchError> {
-    let mut suite = Suite::new(&args.suite, WORKLOAD, false)?;
+    let mut suite = Suite::new(&args.suite, WORKLOAD, record168(Order::Hash).raw_bytes())?;
     for kind in suite.kinds() {
         say(&format!("{}: {}", kind.name, kind.about));
         measure(&mut suite, kind)?;
@@ -84,8 +84,7 @@ fn measure(suite: &mut Suite, kind: Kind) -> Result<(), BenchError> {
         let mut figure = suite.figure_of(&running, "sum", "rows", &plan, &measured);
         figure.amount *= rows as f64;
         figure.rate_per_s *= rows as f64;
-        let bandwidth =
-            if threads == 1 { suite.machine.memory_core_bytes_per_s } else { suite.machine.memory_bytes_per_s };
+        let bandwidth = suite.bandwidth(threads);
         let note = format!("{row_bytes:.0} B a row");
         suite.tell(Figure { slices: Vec::new(), ..figure.limit(bandwidth / row_bytes).note(note) }, None);
     }

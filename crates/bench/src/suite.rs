@@ -9,17 +9,18 @@ use crate::error::{BenchError, on};
 use crate::figure::{self, Due, Figure, Setting};
 use crate::log_plan::{Laid, LogPlan};
 use crate::machine::{self, Machine};
-use crate::progress::{during, say};
+use crate::progress::{during, say, waiting};
 use crate::report;
 use crate::run::{self, Measured, Plan, Source};
 use crate::scratch::Scratch;
 use crate::shape::TableShape;
 use clap::Args;
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::ops::{Deref, DerefMut};
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// The headline's sessions (REFERENCE.md F6).
+/// The headline's sessions (REFERENCE.md F6), and so many updates does the bare loop have in flight.
 pub const SESSIONS: usize = 4800;
 /// Log, images and what else a run writes, beside its data.
 const DISK_BESIDE_BYTES: u64 = 6 << 30;
@@ -28,8 +29,11 @@ const DISK_SMALL_BYTES: u64 = 256 << 20;
 const DISK_BESIDE_SMALL_BYTES: u64 = 1 << 30;
 /// The log of a database, at most: what our options allow by default.
 const LOG_BYTES: u64 = 4 << 30;
-/// Of memory in the window, that is nobody's concern: buffers, and pages of rows that were not touched before.
-const GROWTH_BYTES: u64 = 64 << 20;
+/// What memory may grow by in a window and still be flat: a share, and buffers that were not touched before.
+const GROWTH_SHARE: f64 = 0.02;
+const GROWTH_BYTES: f64 = (64 << 20) as f64;
+/// From here on a run is long enough that memory must be flat.
+const FLAT_SECONDS: f64 = 30.0;
 /// What a database takes beside its data.
 const MEMORY_BESIDE_BYTES: u64 = 1 << 30;
 
@@ -105,7 +109,9 @@ pub struct Suite {
     pub args: SuiteArgs,
     pub workload: Workload,
     pub machine: Machine,
-    pub limits: Limits,
+    limits: Limits,
+    /// Of 4 KiB, where the log is; none where that is no place for a file.
+    pub flush_us: Option<f64>,
     pub rows: u64,
     pub log: LogPlan,
     /// Of a driver, at most, where there are connections.
@@ -120,7 +126,7 @@ pub struct Suite {
 /// A system with its tables, in a directory that goes when it does.
 pub struct Running {
     pub kind: Kind,
-    pub adapter: Box<dyn Adapter>,
+    pub adapter: Opened,
     pub tables: Vec<TableShape>,
     pub setup: Setup,
     // Dropped last.
@@ -128,9 +134,36 @@ pub struct Running {
     _scratch: Scratch,
 }
 
+/// An adapter that shows for how long it takes to close.
+pub struct Opened {
+    name: &'static str,
+    adapter: Option<Box<dyn Adapter>>,
+}
+
+impl Deref for Opened {
+    type Target = dyn Adapter;
+
+    fn deref(&self) -> &Self::Target {
+        self.adapter.as_deref().expect("invariant: only `drop` takes it")
+    }
+}
+
+impl DerefMut for Opened {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        self.adapter.as_deref_mut().expect("invariant: only `drop` takes it")
+    }
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        let adapter = self.adapter.take();
+        waiting(&format!("{}: close", self.name), || drop(adapter));
+    }
+}
+
 impl Suite {
-    /// Refuses what does not exist, then measures the machine; the limits too, where the workload compares with them.
-    pub fn new(args: &SuiteArgs, workload: Workload, has_limits: bool) -> Result<Suite, BenchError> {
+    /// Refuses what does not exist, then measures the machine and the bare loop, whose inserts log `row_bytes`.
+    pub fn new(args: &SuiteArgs, workload: Workload, row_bytes: u64) -> Result<Suite, BenchError> {
         for case in &args.cases {
             if !workload.cases.iter().any(|(name, _)| name == case) {
                 let known: Vec<&str> = workload.cases.iter().map(|(name, _)| *name).collect();
@@ -149,6 +182,7 @@ impl Suite {
             workload,
             machine,
             limits: Limits::default(),
+            flush_us: None,
             rows,
             log,
             connections: CONNECTIONS_USUAL,
@@ -157,24 +191,54 @@ impl Suite {
             figures: Vec::new(),
             notes: BTreeMap::new(),
         };
-        if has_limits {
-            suite.measure_limits()?;
-        }
+        suite.measure_limits(row_bytes)?;
         Ok(suite)
     }
 
-    fn measure_limits(&mut self) -> Result<(), BenchError> {
+    fn measure_limits(&mut self, row_bytes: u64) -> Result<(), BenchError> {
         need_memory(Limits::memory_bytes(self.rows), "the bare loop", self.rows)?;
         let threads = self.thread_counts();
         let time = Duration::from_secs_f64((self.args.seconds / 4.0).min(1.0));
-        let scratch = Scratch::new(&self.args.data, "bare")?;
+        let scratch = Scratch::new(self.log.place(&self.args.data), "freshet-bench-bare")?;
         let (dir, rows) = (scratch.path(), self.rows);
-        let measure = |done: &_| Limits::measure(dir, rows, &threads, time, done);
+        self.flush_us = match &self.log {
+            LogPlan::Directories(_) => Some(machine::flush_us_in(dir)?),
+            LogPlan::Raw(_) => None,
+            LogPlan::Streams(_) | LogPlan::Modelled(_) => self.machine.flush_us.first().map(|(_, us)| *us),
+        };
+        let measure = |done: &_| Limits::measure(dir, rows, row_bytes, &threads, time, done);
         self.limits = during("bare loop", threads.len() as u64, measure)?;
         for rates in &self.limits.rates {
             say(&limit_line(rates));
         }
         Ok(())
+    }
+
+    /// What the bare loop reaches with so many threads.
+    pub fn rates(&self, threads: usize) -> Rates {
+        *self.limits.of(threads).expect("invariant: the bare loop was measured with one number of threads at least")
+    }
+
+    /// The bare loop's rate, as far as the log lets sessions that wait for it reach it: `commits` is how many of them an operation has. Where as
+    /// many are in flight as in the bare loop, the flushes of this machine's disk are in its rate already.
+    pub fn limit_of_changes(
+        &self,
+        running: &Running,
+        plan: &Plan,
+        bare_per_s: f64,
+        commits: f64,
+        log_bytes_per_op: Option<f64>,
+    ) -> f64 {
+        let commit_bytes = log_bytes_per_op.unwrap_or(0.0) / commits;
+        let modelled = running.setup.log.answers_per_s(plan.sessions, commit_bytes, plan.durable);
+        let flush_us = self.flush_us.filter(|_| plan.durable && plan.sessions < SESSIONS);
+        let flushed = flush_us.map_or(f64::INFINITY, |us| plan.sessions as f64 * 1e6 / us);
+        bare_per_s.min(modelled.unwrap_or(flushed) / commits)
+    }
+
+    /// The memory's, to so many threads.
+    pub fn bandwidth(&self, threads: usize) -> f64 {
+        if threads == 1 { self.machine.memory_core_bytes_per_s } else { self.machine.memory_bytes_per_s }
     }
 
     /// One and all cores, or what was asked for.
@@ -208,22 +272,14 @@ impl Suite {
 
     /// The adapters that are here; a line for each that is not.
     pub fn kinds(&mut self) -> Vec<Kind> {
-        let available = |kind: &Kind| match (kind.is_available)() {
-            Ok(()) => true,
-            Err(missing) => {
-                say(&format!("{}: left out: {}; {}", kind.name, missing.reason, missing.remedy));
+        let is_here = |kind: &Kind| match left_out(kind, &self.log) {
+            None => true,
+            Some(line) => {
+                say(&line);
                 false
             }
         };
-        // A log that is not on directories is reached only through our file traits.
-        let can_write = |kind: &Kind| {
-            let can = !self.log.is_in_process() || ["freshet", "freshet-native"].contains(&kind.name);
-            if !can {
-                say(&format!("{}: left out: it writes its files by itself, not to modelled or raw devices", kind.name));
-            }
-            can
-        };
-        self.kinds.iter().copied().filter(can_write).filter(available).collect()
+        self.kinds.iter().copied().filter(is_here).collect()
     }
 
     /// Opens a system with these tables, empty. `rows` is what they will hold.
@@ -237,15 +293,19 @@ impl Suite {
         let data: u64 = tables.iter().zip(rows).map(|(table, rows)| table.memory_bytes() * rows).sum();
         let memory_bytes = data * 3 / 2 + MEMORY_BESIDE_BYTES;
         need_memory(memory_bytes, kind.name, rows.iter().sum())?;
-        self.need_disk(data)?;
+        let place = if kind.is_in_one_place { log.place(&self.args.data) } else { &self.args.data };
+        self.need_disk(data, place)?;
         let scratch = Scratch::new(&self.args.data, kind.name)?;
         let most = self.session_counts().into_iter().max().unwrap_or(0).max(self.sessions_most);
         let laid = Laid::at(log.clone(), scratch.path());
         log.refuse_too_small(scratch.path(), LOG_BYTES)?;
         let mut setup = Setup::new(scratch.path().to_owned(), log.clone(), memory_bytes, most)?;
         setup.connections = self.connections;
-        let mut adapter = (kind.start)(&setup)?;
-        adapter.create(tables)?;
+        let adapter = waiting(&format!("{}: start", kind.name), || {
+            let mut adapter = (kind.start)(&setup)?;
+            adapter.create(tables).map(|()| adapter)
+        });
+        let adapter = Opened { name: kind.name, adapter: Some(adapter?) };
         let note = adapter.note();
         if !note.is_empty() && self.notes.insert(kind.name, note.clone()).as_ref() != Some(&note) {
             say(&format!("{}: {note}", kind.name));
@@ -253,16 +313,16 @@ impl Suite {
         Ok(Running { kind, adapter, tables: tables.to_vec(), setup, _laid: laid, _scratch: scratch })
     }
 
-    fn need_disk(&self, data: u64) -> Result<(), BenchError> {
+    fn need_disk(&self, data: u64, place: &Path) -> Result<(), BenchError> {
         // The images of a checkpoint, twice while the next one is written.
         let need = data * 2 + if data >= DISK_SMALL_BYTES { DISK_BESIDE_BYTES } else { DISK_BESIDE_SMALL_BYTES };
-        let have = machine::disk_available(&self.args.data)?;
+        let have = machine::disk_available(place)?;
         if need > have {
             return Err(BenchError::Machine(format!(
-                "{} needs about {} MiB of disk and {} has {} MiB: use --data on another disk, or fewer rows with --rows",
+                "{} needs about {} MiB of disk and {} has {} MiB: use --data or --log on another disk, or fewer rows with --rows",
                 self.workload.name,
                 need >> 20,
-                self.args.data.display(),
+                place.display(),
                 have >> 20
             )));
         }
@@ -303,7 +363,7 @@ impl Suite {
         plan: &Plan,
         source: impl Fn(usize, usize) -> S + Sync,
     ) -> Result<Measured<S>, BenchError> {
-        running.setup.engage(true);
+        waiting(&format!("{}: devices at rest", running.kind.name), || running.setup.engage(true));
         let measured = run::measure(&format!("{}: {case}", running.kind.name), &*running.adapter, plan, source);
         running.setup.engage(false);
         measured
@@ -328,16 +388,17 @@ impl Suite {
             log_overhead_bytes_per_op: m.per_operation(|f| f.log_overhead_bytes).filter(|b| *b > 0.0),
             flushes_per_s: m.per_second(|f| f.flushes).filter(|r| *r > 0.0),
             checkpoints: m.after.checkpoints.zip(m.before.checkpoints).map(|(after, before)| after - before),
-            memory_bytes: Some((m.resident_before, m.resident_after)),
+            memory_bytes: m.resident_before.zip(m.resident_after),
             slices: m.slices.clone(),
-            note: growth(m.resident_before, m.resident_after),
+            note: m.resident_before.zip(m.resident_after).map_or(String::new(), growth),
             ..self.figure(running, case, unit, m.operations as f64, m.seconds)
         }
     }
 
     /// Fails the run if the system does not hold what it should.
     pub fn check(&self, running: &Running, table: usize, due: Content) -> Result<(), BenchError> {
-        let found = running.adapter.content(table)?;
+        let what = format!("{}: oracle of {}", running.kind.name, running.tables[table].name);
+        let found = waiting(&what, || running.adapter.content(table))?;
         if found == due {
             return Ok(());
         }
@@ -353,8 +414,16 @@ impl Suite {
         self.rows >= self.workload.judged_rows && self.machine.optimised
     }
 
-    /// Says a figure at once, with what is due of it, and keeps it.
+    /// Says a figure at once, with what is due of it, and keeps it. Of a long run of ours memory is due to be flat.
     pub fn tell(&mut self, figure: Figure, due: Option<Due>) {
+        let memory = flat(&figure);
+        self.tell_one(figure, due);
+        if let Some((figure, due)) = memory {
+            self.tell_one(figure, Some(due));
+        }
+    }
+
+    fn tell_one(&mut self, figure: Figure, due: Option<Due>) {
         let figure = match due {
             Some(due) => figure.due_if(self.is_judged(), due),
             None => figure,
@@ -364,14 +433,9 @@ impl Suite {
         self.figures.push(figure);
     }
 
-    /// The figure told last.
-    pub fn last(&self) -> Option<&Figure> {
-        self.figures.last()
-    }
-
-    /// Those told of a case by an adapter.
+    /// Rates told of a case by an adapter.
     pub fn told(&self, case: &str, adapter: &str) -> impl Iterator<Item = &Figure> {
-        self.figures.iter().filter(move |f| f.case == case && f.adapter == adapter)
+        self.figures.iter().filter(move |f| f.case == case && f.adapter == adapter && f.rate_per_s > 0.0)
     }
 
     /// The table, the files, the verdict.
@@ -409,6 +473,16 @@ impl Suite {
     }
 }
 
+/// Why a system is not measured, and what to do about it.
+fn left_out(kind: &Kind, log: &LogPlan) -> Option<String> {
+    // A log that is not on directories is reached only through our file traits.
+    if log.is_in_process() && !["freshet", "freshet-native"].contains(&kind.name) {
+        return Some(format!("{}: left out: it writes its files by itself, not to modelled or raw devices", kind.name));
+    }
+    let missing = (kind.is_available)().err()?;
+    Some(format!("{}: left out: {}; {}", kind.name, missing.reason, missing.remedy))
+}
+
 /// The probe's file is small where the run is: a smoke run takes no gigabyte.
 fn measure_machine(args: &SuiteArgs, rows: u64) -> Result<Machine, BenchError> {
     let bytes = (rows * 168).clamp(8 << 20, 256 << 20);
@@ -418,7 +492,7 @@ fn measure_machine(args: &SuiteArgs, rows: u64) -> Result<Machine, BenchError> {
 fn limit_line(rates: &Rates) -> String {
     let m = |rate: f64| format!("{:.2}", rate / 1e6);
     format!(
-        "bare loop, {} threads, M/s: search {} (row {}), batched {}, update {} ({:.0} us a flush, {:.1} ms for one update in a hundred), insert {}, delete {}, one row {}, ten rows {}",
+        "bare loop, {} threads, M/s: search {} (row {}), batched {}, update {} ({:.0} us a flush, {:.1} ms for one update in a hundred), insert {}, delete {}, index entries {}, one row {}, ten rows {}",
         rates.threads,
         m(rates.search),
         m(rates.search_row),
@@ -428,17 +502,38 @@ fn limit_line(rates: &Rates) -> String {
         rates.flush_p99_us as f64 / 1e3,
         m(rates.insert),
         m(rates.delete),
+        m(rates.entries),
         m(rates.one_row),
         m(rates.ten_rows)
     )
 }
 
+/// What a window's end may have in multiples of its beginning.
+fn growth_most(before: u64) -> f64 {
+    let most = 1.0 + GROWTH_SHARE + GROWTH_BYTES / (before as f64).max(1.0);
+    // As it is told.
+    (most * 1e3).round() / 1e3
+}
+
 /// Memory that is not flat is said.
-fn growth(before: u64, after: u64) -> String {
-    if after <= before + before / 20 + GROWTH_BYTES {
+fn growth((before, after): (u64, u64)) -> String {
+    if after as f64 <= before as f64 * growth_most(before) {
         return String::new();
     }
     format!("memory grew from {} to {} MiB", before >> 20, after >> 20)
+}
+
+/// Memory of a long run of ours that adds no rows, with what is due of it.
+fn flat(figure: &Figure) -> Option<(Figure, Due)> {
+    let (before, after) = figure.memory_bytes.filter(|(before, _)| *before > 0)?;
+    let is_ours = figure.adapter.starts_with("freshet");
+    if !is_ours || figure.is_growing || figure.rate_per_s <= 0.0 || figure.seconds < FLAT_SECONDS {
+        return None;
+    }
+    let memory = figure.clone().derived_ratio("memory", after as f64 / before as f64);
+    let note = format!("from {} to {} MiB", before >> 20, after >> 20);
+    let memory = Figure { memory_bytes: Some((before, after)), p50_us: None, p99_us: None, ..memory.note(note) };
+    Some((memory, Due::RatioAtMost(growth_most(before))))
 }
 
 fn need_memory(need: u64, who: &str, rows: u64) -> Result<(), BenchError> {
@@ -463,5 +558,50 @@ fn compare_with_peers(figures: &mut [Figure]) {
         for peer in peers.iter().filter(|peer| key(peer) == own_key) {
             own.peers.insert(peer.adapter, own.rate_per_s / peer.rate_per_s);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::adapter::Missing;
+
+    #[test]
+    fn a_peer_that_is_not_here_costs_a_line_with_the_remedy() {
+        let hidden = Kind {
+            name: "hidden",
+            about: "a peer that is not installed",
+            is_available: || Err(Missing { reason: "it is not installed".into(), remedy: "install it".into() }),
+            start: |_| Err(BenchError::Usage("never started".into())),
+            is_in_one_place: false,
+        };
+        let here = LogPlan::default();
+        assert_eq!(left_out(&hidden, &here).as_deref(), Some("hidden: left out: it is not installed; install it"));
+        assert_eq!(left_out(&adapter::native::KIND, &here), None);
+        let modelled: LogPlan = "model:flush=1ms".parse().expect("a model");
+        assert_eq!(left_out(&adapter::native::KIND, &modelled), None);
+        let line = left_out(&adapter::postgres::KIND, &modelled).expect("it has no models");
+        assert!(line.starts_with("postgres: left out: it writes its files by itself"), "{line}");
+    }
+
+    #[test]
+    fn memory_of_a_long_run_is_due_to_be_flat() {
+        let of = |adapter: &'static str, seconds: f64, after_mib: u64| {
+            let figure = Figure::new("update", "operations", 1e6, "operations", seconds);
+            Figure { adapter, memory_bytes: Some((2048 << 20, after_mib << 20)), ..figure }
+        };
+        let met = |figure: Figure| flat(&figure).map(|(figure, due)| figure.due(due).met == Some(true));
+        // 2 % and 64 MiB are 105.
+        assert_eq!(met(of("freshet", 60.0, 2150)), Some(true));
+        assert_eq!(met(of("freshet", 60.0, 2160)), Some(false));
+        assert_eq!(met(of("freshet-native", 30.0, 4096)), Some(false));
+        assert_eq!(met(of("freshet", 60.0, 1024)), Some(true));
+        assert_eq!(met(of("freshet", 29.0, 4096)), None, "too short to say");
+        assert_eq!(met(of("sqlite", 60.0, 4096)), None, "not ours");
+        assert_eq!(met(Figure { is_growing: true, ..of("freshet", 60.0, 4096) }), None, "rows were added");
+        assert_eq!(met(of("freshet", 60.0, 4096).derived("of the hash rate")), None, "told already");
+        let (figure, _) = flat(&of("freshet", 60.0, 2160)).expect("is judged");
+        assert_eq!((figure.figure.as_str(), figure.rate_per_s), ("memory", 0.0));
+        assert!(growth((2048 << 20, 2160 << 20)).contains("2160 MiB") && growth((2048 << 20, 2150 << 20)).is_empty());
     }
 }

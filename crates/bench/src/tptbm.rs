@@ -7,10 +7,11 @@
 //! | B dedicated | the same without that process | |
 //! | C | a file cache, an SSD of its day | nearly no latency |
 //!
-//! What is compared is the ratios between the devices: absolute rates are the models'. The limit of a rate is that of the device: every session
-//! commits in each flush.
+//! What is compared is the ratios between the devices: absolute rates are the models'. The limit of a rate is that of the device, which answers
+//! every session in each flush, or that of the bare loop.
 
 use crate::adapter::{Answer, Content, Fetch, Kind, Op};
+use crate::bare::Rates;
 use crate::device::{Cache, Model};
 use crate::error::BenchError;
 use crate::figure::Figure;
@@ -30,6 +31,9 @@ const FLUSH: Duration = Duration::from_micros(6500);
 const BANDWIDTH: Option<u64> = Some(20_000_000);
 const CACHE: Cache = Cache { bytes: 24_000_000, answer: Duration::from_micros(1000) };
 const SSD: Duration = Duration::from_micros(700);
+/// Of a hundred operations of the mix; the others are inserts.
+const READS: u64 = 80;
+const UPDATES: u64 = 15;
 /// The other process writes so much at a time, as fast as it is taken, and then pauses for as long.
 const LOAD_BYTES: usize = 64 << 10;
 const LOAD_FILE_BYTES: u64 = 64 << 20;
@@ -75,13 +79,6 @@ fn devices() -> [Device; 4] {
     ]
 }
 
-impl Model {
-    /// What a lone durable write takes.
-    fn answer(&self) -> Duration {
-        self.cache.map_or(self.flush, |cache| cache.answer)
-    }
-}
-
 /// A subscriber of tptbm: a number, two short texts and a long one.
 fn subscriber() -> TableShape {
     let column = |(name, ty): (&str, Ty)| ColumnShape { name: name.to_owned(), ty };
@@ -105,6 +102,21 @@ fn subscriber() -> TableShape {
 enum Kinds {
     Updates,
     Mix,
+}
+
+impl Kinds {
+    /// What the bare loop makes of it, and how many commits an operation has.
+    fn bare(self, rates: &Rates) -> (f64, f64) {
+        match self {
+            Kinds::Updates => (rates.update, 1.0),
+            Kinds::Mix => {
+                let [reads, updates] = [READS, UPDATES].map(|percent| percent as f64 / 100.0);
+                let inserts = 1.0 - reads - updates;
+                let operation_s = reads / rates.search_row + updates / rates.update + inserts / rates.insert;
+                (1.0 / operation_s, updates + inserts)
+            }
+        }
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -131,10 +143,11 @@ struct Calls {
 impl Source for Calls {
     fn next(&mut self, session: usize) -> Option<Op<'_>> {
         let key = self.random.below(self.rows) as i64;
-        let kind = match (self.kinds, self.random.below(100)) {
-            (Kinds::Updates, _) | (Kinds::Mix, 80..95) => Kind3::Update,
-            (Kinds::Mix, 0..80) => Kind3::Read,
-            _ => Kind3::Insert,
+        let drawn = self.random.below(100);
+        let kind = match self.kinds {
+            Kinds::Mix if drawn < READS => Kind3::Read,
+            Kinds::Mix if drawn >= READS + UPDATES => Kind3::Insert,
+            _ => Kind3::Update,
         };
         self.kind[session] = kind;
         Some(match kind {
@@ -164,7 +177,7 @@ pub fn run(args: &TptbmArgs) -> Result<(), BenchError> {
     if !args.suite.log.is_empty() {
         return Err(BenchError::Usage("tptbm brings its own log devices: --log is for the other workloads".into()));
     }
-    let mut suite = Suite::new(&args.suite, WORKLOAD, false)?;
+    let mut suite = Suite::new(&args.suite, WORKLOAD, subscriber().raw_bytes())?;
     for kind in suite.kinds() {
         if !["freshet", "freshet-native"].contains(&kind.name) {
             say(&format!("{}: left out: it writes its files by itself, not to modelled devices", kind.name));
@@ -239,12 +252,14 @@ fn drive(
     held.next = measured.sources.iter().map(|source| source.next).max().unwrap_or(first);
     let mut figure = suite.figure_of(running, case, "operations", &plan, &measured);
     (figure.figure, figure.at) = (device.name.to_owned(), Some(sessions as f64));
+    figure.is_growing = kinds == Kinds::Mix;
     let published = [1, 8].iter().position(|&processes| processes == sessions).map(|at| device.published[at]);
     if kinds == Kinds::Updates {
         (figure.published_per_s, figure.source) = (published, "A3");
-        figure = figure.limit(sessions as f64 / device.model.answer().as_secs_f64());
     }
-    Ok(figure)
+    let (bare, commits) = kinds.bare(&suite.rates(plan.threads));
+    let limit = suite.limit_of_changes(running, &plan, bare, commits, figure.log_bytes_per_op);
+    Ok(figure.limit(limit))
 }
 
 /// Runs `work`, beside a thread that writes to the same device if it is a shared one.
@@ -304,17 +319,9 @@ fn ratios(suite: &mut Suite, kind: Kind, case: &str) {
                 let ratio = over_figure.rate_per_s / under_figure.rate_per_s;
                 let then = published[over][processes] / published[under][processes];
                 let note = if case == "updates" { format!("{then:.1} x in 2002") } else { String::new() };
-                let figure = Figure {
-                    figure: format!("{} to {}", short(names[over]), short(names[under])),
-                    rate_per_s: 0.0,
-                    limit_per_s: None,
-                    published_per_s: None,
-                    slices: Vec::new(),
-                    p50_us: None,
-                    p99_us: None,
-                    ..over_figure
-                };
-                suite.tell(figure.ratio(ratio).note(note), None);
+                let name = format!("{} to {}", short(names[over]), short(names[under]));
+                let figure = Figure { p50_us: None, p99_us: None, ..over_figure.derived_ratio(name, ratio) };
+                suite.tell(figure.note(note), None);
             }
         }
     }
@@ -329,6 +336,36 @@ fn short(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_mix_is_reads_updates_and_inserts_of_keys_of_its_own() {
+        let mut calls = Calls {
+            kinds: Kinds::Mix,
+            rows: 100,
+            next: 101,
+            stride: 2,
+            random: Random(3),
+            cells: Vec::new(),
+            row: subscriber().row,
+            kind: vec![Kind3::Read],
+            updated: 0,
+            inserted: 0,
+        };
+        let (mut reads, mut keys) = (0, Vec::new());
+        for _ in 0..10_000 {
+            match calls.next(0) {
+                Some(Op::Search { key, .. }) if key < 100 => reads += 1,
+                Some(Op::Update { key, .. }) if key < 100 => {}
+                Some(Op::Insert { cells, .. }) => keys.push(cells[0]),
+                other => panic!("{other:?}"),
+            }
+            calls.answered(0, Answer { rows: 1, sum: 0 }).expect("one row");
+        }
+        assert!((7800..8200).contains(&reads) && (1350..1650).contains(&calls.updated), "{reads} {}", calls.updated);
+        assert!((400..600).contains(&calls.inserted) && calls.inserted == keys.len() as u64, "{}", calls.inserted);
+        assert!(keys.iter().zip(0..).all(|(&key, n)| key == 101 + 2 * n), "{keys:?}");
+        assert!(calls.next(0).is_some() && calls.answered(0, Answer::default()).is_err());
+    }
 
     #[test]
     fn names_are_shortened_for_ratios() {

@@ -5,6 +5,8 @@ use freshet_bench::BenchArgs;
 use std::path::Path;
 use std::process::ExitCode;
 
+mod told;
+
 #[derive(Parser)]
 struct Cli {
     #[command(flatten)]
@@ -26,8 +28,7 @@ fn bench(words: &str) -> Result<Vec<serde_json::Value>, String> {
         return Err(format!("{code:?}"));
     }
     assert_eq!(std::fs::read_dir(&data).expect("lists").count(), 0, "a run leaves nothing");
-    let told = std::fs::read_to_string(json).expect("figures");
-    Ok(told.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect())
+    Ok(told::figures(&json))
 }
 
 /// PostgreSQL's server runs as another user where we are root.
@@ -70,6 +71,18 @@ fn loops_run_in_memory_and_accounts_balance() {
 }
 
 #[test]
+#[cfg(feature = "peers")]
+fn loops_run_on_the_disk_engine_too() {
+    let figures = bench("extreme --adapter freshet-native,sqlite --sessions 2").expect("runs");
+    let beside: Vec<&str> =
+        figures.iter().filter(|f| f["figure"] == "to the disk engine").filter_map(|f| f["case"].as_str()).collect();
+    // On a busy disk none of the others may be answered in time.
+    assert!(["insert", "delete"].iter().all(|case| beside.contains(case)), "{beside:?}");
+    let of_sqlite = figures.iter().filter(|f| f["adapter"] == "sqlite").cloned().collect::<Vec<_>>();
+    assert_eq!(cases(&of_sqlite), ["insert", "delete", "update", "search", "traverse", "accounts"]);
+}
+
+#[test]
 fn modelled_devices_limit_what_they_should() {
     let figures = bench("tptbm --case updates --sessions 1").expect("runs");
     let rate = |name: &str| {
@@ -77,8 +90,40 @@ fn modelled_devices_limit_what_they_should() {
         found.and_then(|f| f["rate_per_s"].as_f64()).expect(name)
     };
     assert!(rate("A write-through") <= 1.0 / 0.0065, "a write-through disk flushes in 6.5 ms");
-    let disks = bench("disks --case cache-off --sessions 4").expect("runs");
+    let html = tempfile::NamedTempFile::new().expect("a file");
+    let disks = bench(&format!("disks --case cache-off --sessions 4 --html {}", html.path().display())).expect("runs");
     assert!(disks[0]["rate_per_s"].as_f64() <= Some(4.0 / 0.008), "{disks:?}");
+    let page = std::fs::read_to_string(html.path()).expect("a report");
+    assert!(page.contains("published, F2") && page.contains("stroke-dasharray=\"5 4\""), "response times are drawn");
+}
+
+#[test]
+fn rates_are_told_by_the_number_of_disks() {
+    let figures = bench("disks --case cache-on,volume,flush,deferred --sessions 8").expect("runs");
+    let of = |case: &str| -> Vec<&str> {
+        figures.iter().filter(|f| f["case"] == case).filter_map(|f| f["figure"].as_str()).collect()
+    };
+    let by_disks = ["operations", "operations", "2 disks to 1", "operations", "4 disks to 2"];
+    assert_eq!((of("volume"), of("flush")), (by_disks.to_vec(), by_disks.to_vec()));
+    assert_eq!((of("cache-on"), of("deferred")), (vec!["operations"], vec!["durable", "deferred"]));
+    let at = |case: &str| -> Vec<f64> {
+        figures
+            .iter()
+            .filter(|f| f["case"] == case && f["figure"] == "operations")
+            .filter_map(|f| f["at"].as_f64())
+            .collect()
+    };
+    assert_eq!((at("volume"), at("cache-on")), (vec![1.0, 2.0, 4.0], vec![8.0]));
+}
+
+#[test]
+fn subscribers_are_read_updated_and_inserted_over_every_device() {
+    // The oracle counts the rows that were inserted.
+    let figures = bench("tptbm --case mix --sessions 8").expect("runs");
+    let told: Vec<&str> = figures.iter().filter_map(|f| f["figure"].as_str()).collect();
+    let devices = ["A write-through", "B write-behind, shared", "B write-behind, dedicated", "C file cache"];
+    assert_eq!(told[..4], devices);
+    assert!(figures.iter().all(|f| f["case"] == "mix"), "{told:?}");
 }
 
 #[test]
@@ -90,6 +135,23 @@ fn a_log_may_lie_in_another_directory_or_on_models() {
     let figures =
         bench("directory --adapter freshet --case q4 --sessions 4 --log model:flush=5ms,count=2").expect("runs");
     assert!(figures[0]["rate_per_s"].as_f64() <= Some(4.0 / 0.005), "{figures:?}");
+}
+
+/// Where O_DIRECT may be refused. A log needs room there, which the memory of a small container does not give.
+#[test]
+fn a_log_may_lie_in_memory() {
+    let shared = Path::new("/dev/shm");
+    let room = freshet_bench::machine::disk_available(shared).unwrap_or(0);
+    if room < 5 << 30 {
+        return;
+    }
+    let log = tempfile::tempdir_in(shared).expect("a directory");
+    let words = format!("directory --adapter ADAPTERS --case q4 --sessions 4 --log {}", log.path().display());
+    let adapters = if cfg!(feature = "peers") { "freshet,sqlite" } else { "freshet" };
+    let figures = bench(&words.replace("ADAPTERS", adapters)).expect("runs");
+    let told: Vec<&str> = figures.iter().filter_map(|f| f["adapter"].as_str()).collect();
+    assert_eq!(told.join(","), adapters);
+    assert_eq!(std::fs::read_dir(log.path()).expect("lists").count(), 0, "a run leaves nothing there");
 }
 
 #[test]

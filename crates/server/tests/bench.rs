@@ -25,6 +25,17 @@ fn messages_of_several_queries_go_over_the_wire() {
 }
 
 #[test]
+fn single_rows_go_over_the_wire() {
+    let words = "ptime --adapter freshet-wire --case load,search,search-batched,update,insert,delete,mix-50-50 --sessions 4";
+    let (said, figures) = bench(words);
+    assert!(said.contains("all data right"), "{said}");
+    for case in ["load", "search", "search-batched", "update", "insert", "delete", "mix-50-50"] {
+        let has = figures.iter().any(|f| f["case"] == case && f["limit_per_s"].as_f64() > Some(0.0));
+        assert!(has, "{case}: {said}");
+    }
+}
+
+#[test]
 fn transactions_of_sessions_that_share_connections_stay_apart() {
     // 80 sessions of two threads over at most 64 connections: their BEGINs, statements and COMMITs do not mix, or sums would be wrong.
     let (said, figures) = bench("extreme --adapter freshet-wire --case update,accounts --sessions 80");

@@ -1,6 +1,7 @@
 //! A server in a process of its own: started, waited for, and gone when the run ends, however it ends.
 
 use crate::error::{BenchError, on};
+use crate::machine::resident_bytes_of;
 use rustix::process::{Pid, Signal, kill_process};
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -70,6 +71,11 @@ impl Server {
         };
         let ticks: u64 = all.iter().filter(|(pid, _)| is_of_it(**pid)).map(|(_, stat)| stat.ticks).sum();
         ticks as f64 / TICKS_PER_SECOND
+    }
+
+    /// Of the process itself, without those that it started.
+    pub fn resident_bytes(&self) -> Option<u64> {
+        resident_bytes_of(self.child.id())
     }
 
     /// Asks until the server answers, has ended, or has had its time.

@@ -20,6 +20,7 @@ pub const KIND: Kind = Kind {
     about: "Freshet embedded, prepared SQL through the public API",
     is_available: || Ok(()),
     start: |setup| Ok(Box::new(Embedded::open(setup)?)),
+    is_in_one_place: false,
 };
 
 const NEVER: Ticket = Ticket(Cts::ZERO);

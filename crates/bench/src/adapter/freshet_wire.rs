@@ -19,6 +19,7 @@ pub const KIND: Kind = Kind {
     about: "Freshet's server over loopback, tokio-postgres",
     is_available: || program().map(drop),
     start: |setup| Ok(Box::new(Wire::start(setup)?)),
+    is_in_one_place: false,
 };
 
 /// Beside those of the drivers: loading, asking.
@@ -92,6 +93,10 @@ impl Wire {
 }
 
 impl Adapter for Wire {
+    fn resident_bytes(&self) -> Option<u64> {
+        self.server.resident_bytes()
+    }
+
     fn create(&mut self, tables: &[TableShape]) -> Result<(), BenchError> {
         let mut statements = tables.iter().flat_map(|table| definition(table, Dialect::Freshet));
         self.tables = tables.to_vec();

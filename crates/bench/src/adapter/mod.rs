@@ -19,7 +19,8 @@
 //!    was answered. Sessions run at the same time as far as the system can.
 //! 3. An operation is answered when the system would tell its client so: a durable driver answers when the commit is on the device.
 //! 4. [`Answer`]s are what the system said, never what was asked for: the oracle compares the two.
-//! 5. A system keeps all data in memory (its cache is as large) and its log on the devices of the plan.
+//! 5. A system keeps all data in memory (its cache is as large) and its log on the devices of the plan: one that has one log on the first of
+//!    them, one whose log lies with its data all of it there ([`Setup::one_place`]).
 
 mod ahead;
 pub mod freshet;
@@ -36,7 +37,7 @@ pub mod shipped;
 pub mod postgres;
 
 use crate::device::LogFiles;
-use crate::error::BenchError;
+use crate::error::{BenchError, on};
 use crate::log_plan::LogPlan;
 use crate::shape::{IndexShape, TableShape};
 use std::path::PathBuf;
@@ -63,6 +64,16 @@ impl Setup {
     pub fn new(dir: PathBuf, log: LogPlan, memory_bytes: u64, sessions_max: usize) -> Result<Setup, BenchError> {
         let log_files = log.files(&dir)?;
         Ok(Setup { dir, log, memory_bytes, sessions_max, connections: CONNECTIONS_USUAL, log_files, socket: None })
+    }
+
+    /// Where a system lies that has its data and its log in one place: with the log, if that was given a directory.
+    pub fn one_place(&self) -> Result<PathBuf, BenchError> {
+        let place = match &self.log {
+            LogPlan::Directories(_) => self.log.directories(&self.dir).swap_remove(0),
+            _ => self.dir.clone(),
+        };
+        std::fs::create_dir_all(&place).map_err(on(&place))?;
+        Ok(place)
     }
 
     /// Modelled devices take their time from now on, or no more. Before, the log's files that are made ahead are made: on a device that has
@@ -243,6 +254,11 @@ pub trait Adapter: Send + Sync {
         Ok(false)
     }
 
+    /// Memory of the process that holds the data, as far as it is resident; `None` where that is several processes.
+    fn resident_bytes(&self) -> Option<u64> {
+        Some(freshet_engine::mem::resident_bytes())
+    }
+
     /// What the reader should know: settings, versions.
     fn note(&self) -> String {
         String::new()
@@ -263,6 +279,8 @@ pub struct Kind {
     pub about: &'static str,
     pub is_available: fn() -> Result<(), Missing>,
     pub start: fn(&Setup) -> Result<Box<dyn Adapter>, BenchError>,
+    /// Its data lie where its log does.
+    pub is_in_one_place: bool,
 }
 
 impl Kind {
@@ -294,6 +312,7 @@ const fn left_out(name: &'static str, about: &'static str) -> Kind {
             Err(Missing { reason: "this program was built without it".into(), remedy })
         },
         start: |_| Err(BenchError::Usage("this program was built without the peers".into())),
+        is_in_one_place: true,
     }
 }
 

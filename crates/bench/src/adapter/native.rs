@@ -21,6 +21,7 @@ pub const KIND: Kind = Kind {
     about: "Freshet's row API, without SQL",
     is_available: || Ok(()),
     start: |setup| Ok(Box::new(Native::open(setup)?)),
+    is_in_one_place: false,
 };
 
 /// Rows of one loading transaction.

@@ -23,6 +23,7 @@ pub const KIND: Kind = Kind {
     about: "PostgreSQL, fully cached, over loopback, tokio-postgres",
     is_available: || programs().map(drop),
     start: |setup| Ok(Box::new(Postgres::start(setup)?)),
+    is_in_one_place: false,
 };
 
 const OWN_CONNECTIONS: usize = 16;
@@ -202,6 +203,10 @@ fn assert_durable(address: Address) -> Result<String, BenchError> {
 }
 
 impl Adapter for Postgres {
+    fn resident_bytes(&self) -> Option<u64> {
+        None
+    }
+
     fn create(&mut self, tables: &[TableShape]) -> Result<(), BenchError> {
         let mut statements = tables.iter().flat_map(|table| definition(table, Dialect::Postgres));
         self.tables = tables.to_vec();

@@ -13,6 +13,7 @@ pub const KIND: Kind = Kind {
     about: "redb embedded, a key-value store, durability Immediate",
     is_available: || Ok(()),
     start: |setup| Ok(Box::new(Store::open(setup)?)),
+    is_in_one_place: true,
 };
 
 /// Rows of one loading transaction.
@@ -35,7 +36,7 @@ impl Store {
         let cache_bytes = setup.memory_bytes as usize;
         let mut builder = redb::Builder::new();
         builder.set_cache_size(cache_bytes);
-        let db = builder.create(setup.dir.join("bench.redb")).map_err(refuse)?;
+        let db = builder.create(setup.one_place()?.join("bench.redb")).map_err(refuse)?;
         Ok(Store { db, tables: Vec::new(), cache_bytes })
     }
 
@@ -117,7 +118,10 @@ impl Adapter for Store {
     }
 
     fn note(&self) -> String {
-        format!("redb, durability Immediate (deferred: None), cache of {} MiB", self.cache_bytes >> 20)
+        format!(
+            "redb, durability Immediate (deferred: None), cache of {} MiB, all of it where its log is",
+            self.cache_bytes >> 20
+        )
     }
 }
 

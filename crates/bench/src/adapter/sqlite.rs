@@ -20,6 +20,7 @@ pub const KIND: Kind = Kind {
     about: "SQLite embedded, WAL, synchronous = FULL, prepared statements",
     is_available: || Ok(()),
     start: |setup| Ok(Box::new(Sqlite::open(setup)?)),
+    is_in_one_place: true,
 };
 
 /// Rows of one loading transaction.
@@ -45,7 +46,7 @@ pub struct Sqlite {
 
 impl Sqlite {
     fn open(setup: &Setup) -> Result<Sqlite, BenchError> {
-        let path = setup.dir.join("bench.sqlite");
+        let path = setup.one_place()?.join("bench.sqlite");
         let map_bytes = setup.memory_bytes.min(MAP_BYTES_MAX);
         let sqlite = Sqlite { path, map_bytes, tables: Vec::new(), writer: Mutex::new(()) };
         sqlite.connect(true)?;
@@ -141,7 +142,7 @@ impl Adapter for Sqlite {
 
     fn note(&self) -> String {
         format!(
-            "SQLite {}, WAL, synchronous FULL (deferred: NORMAL), {} MiB mapped",
+            "SQLite {}, WAL, synchronous FULL (deferred: NORMAL), {} MiB mapped, all of it where its log is",
             rusqlite::version(),
             self.map_bytes >> 20
         )

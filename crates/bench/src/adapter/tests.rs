@@ -79,6 +79,25 @@ fn every_adapter_that_is_there_holds_what_it_was_told() {
     }
 }
 
+/// A log that lies with its data is on the directory that was given for logs, and so are the data.
+#[test]
+#[cfg(feature = "peers")]
+fn a_system_in_one_place_lies_where_its_log_should() {
+    let in_one_place: Vec<&Kind> = KINDS.iter().filter(|kind| kind.is_in_one_place).collect();
+    assert_eq!(in_one_place.iter().map(|kind| kind.name).collect::<Vec<_>>(), ["sqlite", "redb"]);
+    let files = |dir: &std::path::Path| std::fs::read_dir(dir).expect("lists").count();
+    for kind in in_one_place {
+        let (data, log) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
+        let setup = Setup { log: LogPlan::Directories(vec![log.path().to_owned()]), ..setup(data.path()) };
+        let mut adapter = (kind.start)(&setup).expect("starts");
+        adapter.create(&[record168(Order::Hash)]).expect("creates");
+        adapter.load(&Loading { table: 0, rows: 0..ROWS, threads: 1, done: &AtomicU64::new(0) }).expect("loads");
+        assert_eq!(files(data.path()), 0, "{}", kind.name);
+        let place = setup.log.directories(data.path()).swap_remove(0);
+        assert!(place.starts_with(log.path()) && files(&place) > 0, "{}", kind.name);
+    }
+}
+
 #[test]
 fn a_server_that_ends_says_why() {
     let dir = tempfile::tempdir().expect("a directory");

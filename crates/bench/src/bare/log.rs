@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 
 /// In flight at most: 4,800 inserts of 24 words by one thread.
 const RING_WORDS: usize = 1 << 17;
-/// The log is written round and round.
-const FILE_BYTES: u64 = 64 << 20;
+/// The log is written round and round: in so much, where the table is not small.
+const FILE_BYTES: std::ops::RangeInclusive<u64> = 4 << 20..=64 << 20;
 const GROUP_HEADER_BYTES: usize = 64;
 /// The longest that the flusher or a thread sleeps if it was not told.
 const PAUSE: Duration = Duration::from_micros(50);
@@ -122,6 +122,7 @@ impl Ring {
 
 pub struct Log {
     file: Arc<dyn File>,
+    bytes: u64,
     threads: usize,
 }
 
@@ -134,14 +135,15 @@ pub struct Flushed {
 }
 
 impl Log {
-    pub fn create(path: &Path, threads: usize) -> io::Result<Log> {
+    pub fn create(path: &Path, bytes: u64, threads: usize) -> io::Result<Log> {
+        let bytes = bytes.clamp(*FILE_BYTES.start(), *FILE_BYTES.end()) >> 20 << 20;
         let file = OsIo::new().open(path, OpenOptions { create: true, direct: true })?;
         let zeroes = AlignedBuf::zeroed(1 << 20);
-        if file.len()? < FILE_BYTES {
-            (0..FILE_BYTES >> 20).try_for_each(|mib| file.write_at(&zeroes, mib << 20))?;
+        if file.len()? < bytes {
+            (0..bytes >> 20).try_for_each(|mib| file.write_at(&zeroes, mib << 20))?;
             file.sync()?;
         }
-        Ok(Log { file, threads })
+        Ok(Log { file, bytes, threads })
     }
 
     /// Runs `work` beside a flusher; all that was staged is durable afterwards.
@@ -193,7 +195,7 @@ impl Log {
             }
             let length = bytes.next_multiple_of(BLOCK_BYTES);
             group[bytes..length].fill(0);
-            if at + length as u64 > FILE_BYTES {
+            if at + length as u64 > self.bytes {
                 at = 0;
             }
             let begun = Instant::now();
@@ -256,7 +258,7 @@ mod tests {
     fn everything_staged_is_in_the_file_when_nobody_waits_any_more() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("log");
-        let log = Log::create(&path, 1).expect("creates");
+        let log = Log::create(&path, 0, 1).expect("creates");
         let (_, flushed) = log
             .with_flusher(|rings, _| {
                 for n in 0..10_000 {

@@ -28,7 +28,12 @@ const FILL: u64 = 4;
 
 pub struct Table {
     slots: HugeWords,
-    buckets: HugeWords,
+    buckets: Buckets,
+}
+
+/// An index without what it leads to.
+pub struct Buckets {
+    words: HugeWords,
     mask: usize,
 }
 
@@ -42,7 +47,7 @@ pub struct Pending {
 
 /// murmur3's finaliser.
 #[inline]
-fn hash(key: u64) -> u64 {
+pub fn hash(key: u64) -> u64 {
     let mut h = key.wrapping_add(0x9e37_79b9_7f4a_7c15);
     h = (h ^ (h >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
     h = (h ^ (h >> 33)).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
@@ -55,21 +60,69 @@ fn tag(hash: u64) -> u64 {
     (hash | 1 << 63) & !SLOT_MASK
 }
 
-impl Table {
-    /// Key `k` lies in slot `k`: what an allocator would cost is not part of the limit.
-    pub fn new(capacity: u64) -> io::Result<Table> {
+impl Buckets {
+    pub fn new(capacity: u64) -> io::Result<Buckets> {
         let buckets = capacity.div_ceil(FILL).next_power_of_two() as usize;
-        Ok(Table {
-            slots: HugeWords::zeroed(capacity as usize * SLOT_WORDS)?,
-            buckets: HugeWords::zeroed(buckets * BUCKET_WORDS)?,
-            mask: buckets - 1,
-        })
+        Ok(Buckets { words: HugeWords::zeroed(buckets * BUCKET_WORDS)?, mask: buckets - 1 })
     }
 
     #[inline(always)]
     fn bucket(&self, number: usize) -> &[AtomicU64; BUCKET_WORDS] {
-        let words = &self.buckets[number * BUCKET_WORDS..][..BUCKET_WORDS];
+        let words = &self.words[number * BUCKET_WORDS..][..BUCKET_WORDS];
         words.try_into().expect("so many words")
+    }
+
+    /// A part of all words, for each of several threads that touch them before anything is timed.
+    pub fn clear(&self, parts: usize, part: usize) {
+        let each = self.words.len().div_ceil(parts);
+        self.words.chunks(each).nth(part).into_iter().flatten().for_each(|word| word.store(0, Ordering::Relaxed));
+    }
+
+    #[inline(always)]
+    pub fn ask_for(&self, hash: u64) {
+        prefetch(&self.bucket(hash as usize & self.mask)[0]);
+    }
+
+    #[inline]
+    pub fn enter(&self, hash: u64, slot: u64) {
+        let new = tag(hash) | slot;
+        let mut at = hash as usize & self.mask;
+        loop {
+            let bucket = self.bucket(at);
+            let free = bucket[1..].iter().find(|entry| {
+                entry.load(Ordering::Relaxed) == 0
+                    && entry.compare_exchange(0, new, Ordering::Release, Ordering::Relaxed).is_ok()
+            });
+            if free.is_some() {
+                return;
+            }
+            bucket[0].store(1, Ordering::Relaxed);
+            at = (at + 1) & self.mask;
+        }
+    }
+}
+
+impl Table {
+    /// Key `k` lies in slot `k`: what an allocator would cost is not part of the limit.
+    pub fn new(capacity: u64) -> io::Result<Table> {
+        let slots = HugeWords::zeroed(capacity as usize * SLOT_WORDS)?;
+        Ok(Table { slots, buckets: Buckets::new(capacity)? })
+    }
+
+    #[inline(always)]
+    fn bucket(&self, number: usize) -> &[AtomicU64; BUCKET_WORDS] {
+        self.buckets.bucket(number)
+    }
+
+    #[inline(always)]
+    fn mask(&self) -> usize {
+        self.buckets.mask
+    }
+
+    /// What an index is built from.
+    #[inline(always)]
+    pub fn key(&self, slot: u64) -> u64 {
+        self.slot(slot)[KEY_WORD].load(Ordering::Relaxed)
     }
 
     #[inline(always)]
@@ -96,13 +149,13 @@ impl Table {
     /// The slot of a key.
     #[inline(always)]
     fn find(&self, key: u64, hash: u64) -> Option<u64> {
-        let mut at = hash as usize & self.mask;
+        let mut at = hash as usize & self.mask();
         loop {
             let bucket = self.bucket(at);
             let mut hits = Table::matches(bucket, tag(hash));
             while hits != 0 {
                 let slot = Table::slot_of(bucket, hits.trailing_zeros());
-                if self.slot(slot)[KEY_WORD].load(Ordering::Relaxed) == key {
+                if self.key(slot) == key {
                     return Some(slot);
                 }
                 hits &= hits - 1;
@@ -110,7 +163,7 @@ impl Table {
             if bucket[0].load(Ordering::Relaxed) == 0 {
                 return None;
             }
-            at = (at + 1) & self.mask;
+            at = (at + 1) & self.mask();
         }
     }
 
@@ -163,14 +216,14 @@ impl Table {
     #[inline]
     pub fn begin(&self, key: u64) -> Pending {
         let hash = hash(key);
-        prefetch(&self.bucket(hash as usize & self.mask)[0]);
+        self.buckets.ask_for(hash);
         Pending { key, hash, slot: None }
     }
 
     /// The bucket is here: the slot's lines are asked for.
     #[inline]
     pub fn advance(&self, pending: &mut Pending) {
-        let bucket = self.bucket(pending.hash as usize & self.mask);
+        let bucket = self.bucket(pending.hash as usize & self.mask());
         let hits = Table::matches(bucket, tag(pending.hash));
         pending.slot = (hits != 0).then(|| Table::slot_of(bucket, hits.trailing_zeros()));
         if let Some(slot) = pending.slot {
@@ -183,7 +236,7 @@ impl Table {
     #[inline]
     pub fn finish(&self, pending: &Pending) -> Option<u64> {
         match pending.slot {
-            Some(slot) if self.slot(slot)[KEY_WORD].load(Ordering::Relaxed) == pending.key => Some(self.counter(slot)),
+            Some(slot) if self.key(slot) == pending.key => Some(self.counter(slot)),
             // The tag was another key's, or the entry lies further on.
             _ => self.read_counter(pending.key),
         }
@@ -232,21 +285,8 @@ impl Table {
             words[1].store(cts, Ordering::Relaxed);
             words[KEY_WORD..].iter().zip(&fields).for_each(|(word, &field)| word.store(field, Ordering::Relaxed));
         });
-        let hash = hash(key);
-        let new = tag(hash) | slot;
-        let mut at = hash as usize & self.mask;
-        loop {
-            let bucket = self.bucket(at);
-            let free = bucket[1..].iter().find(|entry| {
-                entry.load(Ordering::Relaxed) == 0
-                    && entry.compare_exchange(0, new, Ordering::Release, Ordering::Relaxed).is_ok()
-            });
-            if free.is_some() {
-                return fields;
-            }
-            bucket[0].store(1, Ordering::Relaxed);
-            at = (at + 1) & self.mask;
-        }
+        self.buckets.enter(hash(key), slot);
+        fields
     }
 
     #[inline]
@@ -255,7 +295,7 @@ impl Table {
         let slot = self.find(key, hash).expect("invariant: deleted keys are there");
         self.write(slot, |words| words[1].store(cts, Ordering::Relaxed));
         let old = tag(hash) | slot;
-        let mut at = hash as usize & self.mask;
+        let mut at = hash as usize & self.mask();
         loop {
             let gone = self.bucket(at)[1..].iter().find(|entry| {
                 entry.load(Ordering::Relaxed) == old
@@ -264,7 +304,7 @@ impl Table {
             if gone.is_some() {
                 return;
             }
-            at = (at + 1) & self.mask;
+            at = (at + 1) & self.mask();
         }
     }
 }

@@ -32,6 +32,13 @@ pub struct Cache {
     pub answer: Duration,
 }
 
+impl Model {
+    /// What a lone durable write takes, beside its bytes.
+    pub fn answer(&self) -> Duration {
+        self.cache.map_or(self.flush, |cache| cache.answer)
+    }
+}
+
 /// What the medium and its cache are doing.
 #[derive(Debug)]
 pub struct Medium {
