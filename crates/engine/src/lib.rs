@@ -52,7 +52,14 @@ mod buffers;
 #[cfg(all(test, any(loom, shuttle)))]
 #[path = "log/waiters.rs"]
 mod waiters;
-/// Of tables and transactions the checkers run slots, the chains of versions behind them, and what SERIALIZABLE transactions are told by.
+#[cfg(all(test, shuttle))]
+#[path = "log/parking.rs"]
+mod parking;
+/// Of recovery, the latch of a page.
+#[cfg(all(test, loom))]
+#[path = "replay/latch.rs"]
+mod page_latch;
+/// Of tables and transactions the checkers run slots, the lock table, the chains of versions, and what SERIALIZABLE transactions are told by.
 #[cfg(all(test, loom))]
 mod schema {
     pub const LIVE: u64 = 1;
@@ -60,17 +67,35 @@ mod schema {
 #[cfg(all(test, loom))]
 mod table {
     mod slot;
-    pub(crate) use slot::{Head, Owned, SessionNo, Slot};
+    pub(crate) use slot::{Head, Latched, Owned, SessionNo, Slot};
 }
 #[cfg(all(test, loom))]
 mod catalog {
-    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
     pub struct TableId(pub u32);
 }
 #[cfg(all(test, loom))]
 mod txn {
+    #[expect(dead_code, reason = "of the lock table the checkers run rows only")]
+    mod locks;
     mod noted;
     mod version;
+    mod wait {
+        use crate::sync::atomic::{AtomicBool, Ordering::*};
+
+        #[derive(Default)]
+        pub struct Signal(AtomicBool);
+
+        impl Signal {
+            pub fn tell(&self) {
+                self.0.store(true, Release);
+            }
+
+            pub fn is_told(&self) -> bool {
+                self.0.load(Acquire)
+            }
+        }
+    }
     mod record {
         pub type Changed = (u16, u64);
     }

@@ -101,6 +101,10 @@ pub enum Bug {
     SkipSmallerCts,
     /// It remembers none of the ranges and tables that it has looked through.
     ForgetRanges,
+    /// A change in one go latches a row that is free, whatever was written since it was copied.
+    LatchChanged,
+    /// A short read by an integer key takes the newest version, durable or not.
+    ReadAhead,
     /// Going back to a savepoint leaves the first statement since then as it is.
     KeepUndone,
     /// It lets go of locks that were taken before the savepoint.
@@ -125,7 +129,7 @@ pub enum Bug {
 
 impl Bug {
     /// Those that only histories of threads show, not the simulator's schedules.
-    pub const OF_HISTORIES: &[Bug] = &[Bug::SkipSmallerCts];
+    pub const OF_HISTORIES: &[Bug] = &[Bug::SkipSmallerCts, Bug::LatchChanged];
 
     pub const ALL: &[Bug] = &[
         Bug::SkipFlush,
@@ -172,6 +176,7 @@ impl Bug {
         Bug::RemoveNeededKey,
         Bug::SkipValidation,
         Bug::ForgetRanges,
+        Bug::ReadAhead,
         Bug::KeepUndone,
         Bug::ReleaseEarlier,
         Bug::KeepSchema,
@@ -204,6 +209,8 @@ impl Bug {
 /// Where a simulator may take a turn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Point {
+    /// A change in one go has copied its row and not latched it.
+    Copied,
     /// A commit has drawn its timestamp and staged nothing.
     Drawn,
     /// It has staged its record and stamped no row.

@@ -15,7 +15,8 @@ use freshet_engine::catalog::{ColumnDef, IndexDef, IndexKind, Table, TableDef};
 use freshet_engine::ids::{Cts, RowId};
 use freshet_engine::schema::{KeyColumn, Missing, Row, Type, Value};
 use freshet_engine::txn::{
-    Change, Committed, Error, Insertion, Isolation, LockMode, Locked, Savepoint, Session, Stop, Strength,
+    Change, Committed, Error, Insertion, IntegerLookup, Isolation, LockMode, Locked, Lookup, Savepoint, Session, Stop,
+    Strength,
 };
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -1090,6 +1091,51 @@ impl World {
         let dependency = self.clients[who].session.dependency();
         end_read(&mut self.clients[who].session)?;
         self.await_durable(dependency, shown);
+        Ok(())
+    }
+}
+
+impl World {
+    /// Reads by a key, each a transaction of its own that takes the short way where it can.
+    pub fn read_short(&mut self, who: usize, dice: &mut Dice) -> Verdict {
+        let (at, id) = (dice.below(TABLES.len() as u64) as usize, dice.below(KEYS as u64) as i64);
+        let client = &mut self.clients[who];
+        // A table of an older schema is for SQL to keep out.
+        if client.active || !client.session.has_newest_schema() {
+            return Ok(());
+        }
+        let Some(table) = table_of(&client.session, at) else { return Ok(()) };
+        let by_id = &table.indexes[0];
+        let durable = self.model.states.iter().rposition(|(cts, _)| self.engine().is_durable(*cts)).unwrap_or(0);
+        let needed = self.clients[who].met.max(self.model.deferred);
+        let is_seen_durable = self.engine().is_durable(needed);
+        let of = |state: &Tables| state[at].as_ref().and_then(|t| t.rows.values().find(|rec| rec.id == id).copied());
+        let (durable, latest) = (of(&self.model.states[durable].1), of(self.model.latest()));
+        let session = &mut self.clients[who].session;
+        let mut row = Row::default();
+        if let Some(found) = session.look_up_newest(&Lookup::new(&table, by_id, [1]), id, &mut row) {
+            let seen = (found, row.cts(), row.get(&table.layout, 1));
+            let is_it = |rec: Option<Rec>| rec.is_some_and(|rec| seen == (rec.at, rec.cts, Value::Int(rec.n)));
+            demand!(
+                is_seen_durable && is_it(durable) && is_it(latest),
+                "session {who}, which has seen {needed:?}, finds {seen:?} in one go, where {durable:?} is durable and {latest:?} newest"
+            );
+        }
+        let Some(lookup) = IntegerLookup::new(&table, by_id, 1) else { return Ok(()) };
+        let read = session.read_integer(&lookup, id);
+        let (n, waits) = read.map_err(|stop| Wrong(format!("a read does not end: {}", shown(&stop))))?;
+        self.say(|| format!("  session {who} reads {} id {id} in one go: {n:?}, waits for {waits:?}", TABLES[at]));
+        let is_it = |rec: Option<Rec>| n == rec.map(|rec| Some(rec.n));
+        let shows = latest.map_or(Cts::ZERO, |rec| rec.cts);
+        let is_right = match waits {
+            Cts::ZERO => is_it(durable) && (is_seen_durable || is_it(latest)),
+            waits => is_it(latest) && waits >= shows,
+        };
+        demand!(
+            is_right,
+            "session {who}, which has seen {needed:?}, reads {n:?} and waits for {waits:?}, where {durable:?} is durable and {latest:?} newest"
+        );
+        self.await_durable(waits, if waits == Cts::ZERO { Cts::ZERO } else { shows });
         Ok(())
     }
 }

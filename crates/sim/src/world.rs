@@ -104,6 +104,10 @@ impl Watcher {
     /// A turn inside a commit: the background works, or the watcher reads.
     #[cfg_attr(not(feature = "planted"), expect(dead_code, reason = "turns inside a commit come with the feature"))]
     fn turn(&mut self, point: Point) {
+        // A change in one go that has drawn nothing: whoever looks now sees what he would have seen before it.
+        if point == Point::Copied {
+            return;
+        }
         let (Some(mut dice), Some(engine)) = (self.dice.take(), self.engine.clone()) else { return };
         if self.may_read && dice.one_in(2) {
             if let Err(Wrong(what)) = self.look() {
@@ -236,7 +240,10 @@ impl World {
             Kind::Statement(who) => self.statement(who, &mut dice)?,
             Kind::Commit(who) => self.commit(who, &mut dice)?,
             Kind::Rollback(who) => self.rollback(who),
-            Kind::Read(who) => self.read(who)?,
+            Kind::Read(who) => {
+                self.read(who)?;
+                self.read_short(who, &mut dice)?;
+            }
             Kind::Watch => self.watch(&mut dice)?,
             Kind::Checkpoint => self.engine().request_checkpoint_within(Duration::ZERO),
             Kind::Time => self.clock.advance_us([100, 3_000, 11_000, 2_000_000][dice.below(4) as usize]),

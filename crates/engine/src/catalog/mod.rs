@@ -26,10 +26,10 @@ use crate::ids::RowId;
 use crate::index::{BTreeIndex, Conflict, HashIndex, Probe};
 use crate::mem::{Account, Budget, Claim, Kind};
 use crate::schema::{KeyBuf, KeyPart, KeySpec, Layout, Row, Value};
+use crate::sync::gate::Gate;
 use crate::table::Store;
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
 
 /// The structure behind an index, shared by all schema versions that have it.
 #[expect(clippy::large_enum_variant, reason = "one per index; behind a pointer every lookup would miss once more")]
@@ -268,13 +268,6 @@ impl Index {
     pub fn is_ordered(&self) -> bool {
         matches!(self.tree, Tree::BTree(_))
     }
-}
-
-/// Whether who writes a table has to ask the lock table first.
-#[derive(Default, Debug)]
-pub(crate) struct Gate {
-    /// 1 while some session holds or wants a lock that conflicts with a writer's. The lock table stores it.
-    pub closed: AtomicU32,
 }
 
 /// A table of one schema version.

@@ -31,12 +31,13 @@
 //! a sequence's `last` and `called` are the limit up to which values may be given out.
 use super::{
     Action, CheckOption, CollationId, ColumnDef, ColumnRole, Constraint, ConstraintKind, EnumDef, EnumLabel,
-    ForeignKey, Gate, Grant, IndexDef, IndexId, IndexKind, KeyNames, Membership, NamespaceId, OperatorClassId, Rights,
+    ForeignKey, Grant, IndexDef, IndexId, IndexKind, KeyNames, Membership, NamespaceId, OperatorClassId, Rights,
     RoleDef, RoleId, SequenceDef, SequenceValue, Table, TableDef, TableId, Verifier, ViewDef,
 };
 use crate::ids::StorageId;
 use crate::mem::Pages;
 use crate::schema::{EnumId, KeyColumn, Layout, Missing, OidKind, Row, SystemKind, TimeKind, Type, Value, VectorKind};
+use crate::sync::gate::Gate;
 use crate::table::Store;
 use std::sync::Arc;
 

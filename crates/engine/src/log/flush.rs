@@ -35,9 +35,10 @@ use super::buffers::{self, LIVE_EPOCHS, StageSlot};
 use super::epoch::CommitClock;
 use super::group::{self, GroupHeader, Participant, group_bytes, header_bytes};
 use super::open::Beginning;
+use super::parking::Parking;
 use super::segment::{self, FileError, Owner, Preparer, Segments};
 use super::stage::{Room, WORKERS_MAX, Worker, group_overhead_bytes, workers_per_device};
-use super::wait::{DurableWait, Parking};
+use super::wait::DurableWait;
 use super::waiters::{DurableWaiters, StageWaiters};
 use super::{DatabaseId, DeviceStart, GroupNo, Incarnation, LogError, LogOptions, LogStart, SegmentNo};
 
@@ -508,7 +509,7 @@ impl Log {
         if self.prepare_due.swap(false, Ordering::SeqCst) && self.prepare_step() == Progress::Worked {
             return Progress::Worked;
         }
-        match self.seal_step() {
+        match self.seal_step(true) {
             Progress::Idle => {}
             Progress::Elsewhere => blocked = Progress::Elsewhere,
             decided => return decided,
@@ -522,7 +523,7 @@ impl Log {
     /// One transition of sealing or of one device, for a thread per device.
     pub fn device_step(&self, device: DeviceId) -> Progress {
         match self.write_step(self.device(device)) {
-            Progress::Idle => self.seal_step(),
+            Progress::Idle => self.seal_step(false),
             decided => decided,
         }
     }
@@ -731,7 +732,8 @@ impl Log {
 
     // ---- closing and gathering ----
 
-    fn seal_step(&self) -> Progress {
+    /// `writes_all`: the caller goes on with whatever device has something to write.
+    fn seal_step(&self, writes_all: bool) -> Progress {
         if self.poison.get().is_some() {
             return Progress::Poisoned;
         }
@@ -749,11 +751,15 @@ impl Log {
         if !self.commit.has_left(epoch) && !planted::is(Bug::SealBeforeLeft) {
             return Progress::Waiting;
         }
-        self.seal(&mut sealer, epoch);
+        let groups = self.seal(&mut sealer, epoch);
         sealer.closing = false;
         drop(sealer);
         self.stage_waiters.wake();
-        self.wake_if_parked();
+        // One group is written by who sealed it. A driver that is woken for it contends for the processor and for the device's writer, and where
+        // it wins, who waits inline is handed over to it.
+        if groups > 1 || !writes_all {
+            self.wake_if_parked();
+        }
         Progress::Worked
     }
 
@@ -819,8 +825,8 @@ impl Log {
         Some(due_us.saturating_sub(self.clock.monotonic_us()))
     }
 
-    /// Gathers the frames of `epoch`, which everyone has left, into one group per device and queues them.
-    fn seal(&self, sealer: &mut Sealer, epoch: Epoch) {
+    /// Gathers the frames of `epoch`, which everyone has left, into one group per device and queues them; how many.
+    fn seal(&self, sealer: &mut Sealer, epoch: Epoch) -> usize {
         let mut groups = self.gather(epoch);
         let has_content = !groups.is_empty();
         if groups.is_empty() {
@@ -871,6 +877,7 @@ impl Log {
         sealer.prev = epoch;
         sealer.chain.push(epoch);
         self.open.store(epoch.0 + 1, Ordering::SeqCst);
+        pending
     }
 
     /// The devices with frames in `epoch`, ascending, each with room for a header and then its frames.
@@ -936,6 +943,17 @@ impl Log {
     }
 
     /// As if this process were a fork of the log's.
+    /// How often drivers that sleep were woken.
+    #[cfg(test)]
+    pub(crate) fn wakes(&self) -> u64 {
+        self.parking.wakes()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn is_anyone_parked(&self) -> bool {
+        self.parking.is_anyone_parked()
+    }
+
     #[cfg(test)]
     pub(super) fn pretend_forked(&self) {
         self.process.fetch_add(1, Ordering::Relaxed);

@@ -14,7 +14,7 @@
 //! | incarnation | one run of the database between an open and the next |
 //!
 //! Reading order: [`group`] the bytes of a group; [`fence`] the bytes of the fence; `segment` the files of a device;
-//! [`epoch`] the clock and the announcements; `buffers` and `stage` where workers leave their frames; `waiters` and `wait` who is told; `flush` the
+//! [`epoch`] the clock and the announcements; `buffers` and `stage` where workers leave their frames; `waiters` and `wait` who is told; `parking` where drivers sleep; `flush` the
 //! state machine that seals, writes, syncs and acknowledges; [`scan`] what a recovery reads; `survey` what is
 //! left of a damaged log; `open` how a log begins.
 //!
@@ -41,6 +41,7 @@ mod buffers;
 mod stage;
 mod waiters;
 mod wait;
+mod parking;
 
 mod flush;
 

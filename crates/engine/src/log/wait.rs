@@ -1,4 +1,4 @@
-//! Who is told that an epoch is durable, that there is room again, that there is work? Wakers, without any runtime.
+//! Who is told that an epoch is durable, that there is room again? Wakers, without any runtime.
 //!
 //! Every wait follows one order: register under the lock, then look again. The other side changes the state first and
 //! takes the lock afterwards, so either the waiter sees the change or the change sees the waiter.
@@ -6,12 +6,9 @@
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
-use std::time::{Duration, Instant};
-
-use parking_lot::{Condvar, Mutex};
+use std::time::Duration;
 
 use crate::ids::{Cts, DeviceId};
 
@@ -182,38 +179,5 @@ fn block_for<F: Future>(mut future: Pin<&mut F>, timeout: Duration) -> Option<F:
     match future.as_mut().poll(&mut Context::from_waker(&waker)) {
         Poll::Ready(output) => Some(output),
         Poll::Pending => None,
-    }
-}
-
-/// Where driving threads sleep.
-#[derive(Default)]
-pub(super) struct Parking {
-    parked: AtomicUsize,
-    wakes: Mutex<u64>,
-    changed: Condvar,
-}
-
-impl Parking {
-    /// Sleeps until a wake or the timeout, unless `has_work` once the sleeper can be seen.
-    pub fn park(&self, timeout: Duration, has_work: impl FnOnce() -> bool) {
-        let deadline = Instant::now() + timeout;
-        self.parked.fetch_add(1, Ordering::SeqCst);
-        let mut wakes = self.wakes.lock();
-        let before = *wakes;
-        if !has_work() {
-            while *wakes == before && !self.changed.wait_until(&mut wakes, deadline).timed_out() {}
-        }
-        drop(wakes);
-        self.parked.fetch_sub(1, Ordering::SeqCst);
-    }
-
-    /// Whether anyone sleeps or is about to. Read after a sequentially consistent store of the work.
-    pub fn is_anyone_parked(&self) -> bool {
-        self.parked.load(Ordering::SeqCst) > 0
-    }
-
-    pub fn wake(&self) {
-        *self.wakes.lock() += 1;
-        self.changed.notify_all();
     }
 }

@@ -6,6 +6,7 @@
 //! 3. An operation is applied iff its generation is the page's last and its cts is above the image's S (module invariant 1).
 
 use super::ReplayError;
+use super::latch::PageLatch;
 use super::prescan::{Final, Prescan, is_plausible};
 use crate::checkpoint::{ImagePlace, Images};
 use crate::ids::{Cts, Epoch, PageNo};
@@ -14,18 +15,16 @@ use crate::io::AlignedBuf;
 use crate::log::{GroupRef, Scan, frames};
 use crate::mem::{PAGE_WORDS, Pages};
 use crate::planted::{self, Bug};
-use crate::sync::Spin;
 use crate::table::VOLATILE_WORDS;
 use crate::txn::record::{self, BadRecord, Frame, Reader};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
+use std::sync::atomic::{AtomicU64, Ordering::*};
 
 /// Operations whose words are fetched together.
 const BATCH: usize = 64;
 
 /// A page as replay meets it.
 struct Slot {
-    /// Bit 0: latched. Bit 1: something was written.
-    latch: AtomicU32,
+    latch: PageLatch,
     generation: u32,
     /// Zero: the page is free, no operation on it is wanted.
     slot_words: u32,
@@ -35,39 +34,11 @@ struct Slot {
     last_epoch: AtomicU64,
 }
 
-const LATCHED: u32 = 1;
-const TOUCHED: u32 = 2;
-
 /// Where images and operations go.
 pub(super) struct Target<'a> {
     pages: &'a Pages,
     prescan: &'a Prescan,
     slots: Vec<Slot>,
-}
-
-/// A page under its latch.
-struct Held<'a> {
-    slot: &'a Slot,
-    was_touched: bool,
-}
-
-impl Drop for Held<'_> {
-    fn drop(&mut self) {
-        self.slot.latch.store(TOUCHED, Release);
-    }
-}
-
-impl Slot {
-    fn hold(&self) -> Held<'_> {
-        let mut spin = Spin::new();
-        loop {
-            let seen = self.latch.load(Relaxed);
-            if seen & LATCHED == 0 && self.latch.compare_exchange(seen, seen | LATCHED, Acquire, Relaxed).is_ok() {
-                return Held { slot: self, was_touched: seen & TOUCHED != 0 };
-            }
-            spin.turn();
-        }
-    }
 }
 
 /// What a thread keeps between pieces of work.
@@ -107,7 +78,7 @@ impl<'a> Target<'a> {
         let slot = |page: PageNo| {
             let known = prescan.pages.get(&page);
             Slot {
-                latch: AtomicU32::new(0),
+                latch: PageLatch::new(),
                 generation: pages.generation(page),
                 slot_words: known.map_or(0, |last| u32::from(last.meta.slot_words)),
                 snapshot: known.map_or(Cts::ZERO, |last| last.snapshot),
@@ -149,7 +120,7 @@ impl<'a> Target<'a> {
             return Err(ReplayError::Images(images.bad(image, reason)));
         }
         let words = self.pages.words(image.head.page, 0, PAGE_WORDS);
-        let held = self.slots[image.head.page.0 as usize].hold();
+        let held = self.slots[image.head.page.0 as usize].latch.hold();
         let places = words.chunks_exact(usize::from(meta.slot_words)).map(|slot| &slot[VOLATILE_WORDS..]);
         for (place, bytes) in places.zip(payload.chunks_exact(record * 8)) {
             for (word, bytes) in place.iter().zip(bytes.chunks_exact(8)) {
@@ -250,7 +221,7 @@ impl<'a> Target<'a> {
             let slot = &self.slots[operation.page.0 as usize];
             let words = self.pages.words(operation.page, 0, PAGE_WORDS);
             let to = operation.end as usize;
-            let _held = slot.hold();
+            let _held = slot.latch.hold();
             let deltas = batch.words[from..to].iter().copied();
             for (at, xor) in deltas.chain([(operation.stamp_at, operation.stamp)]) {
                 let word = &words[usize::from(at)];

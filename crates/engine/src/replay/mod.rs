@@ -19,8 +19,9 @@
 //! 6. Memory beside pages and indexes is bounded: a read buffer per thread, a digest per group, and the keys of the B+-trees of one
 //!    batch of tables while they are sorted.
 //!
-//! Reading order: `progress`, `prescan`, `apply`, `restore`, `rebuild`. After P*TIME (VLDB 2004).
+//! Reading order: `progress`, `prescan`, `latch`, `apply`, `restore`, `rebuild`. After P*TIME (VLDB 2004).
 
+mod latch;
 mod apply;
 mod prescan;
 mod progress;

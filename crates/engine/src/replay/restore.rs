@@ -2,13 +2,14 @@
 
 use super::{Meter, Phase, PhaseStats, ReplayError};
 use crate::catalog::{
-    BadObject, Counters, EnumType, Gate, Index, IndexId, Namespace, NamespaceId, Object, Role, RoleId, Schema,
-    Sequence, SequenceState, Table, TableDef, TableId, View,
+    BadObject, Counters, EnumType, Index, IndexId, Namespace, NamespaceId, Object, Role, RoleId, Schema, Sequence,
+    SequenceState, Table, TableDef, TableId, View,
 };
 use crate::crew::Crew;
 use crate::ids::{Cts, PageNo, StorageId};
 use crate::mem::{PAGE_WORDS, Pages};
 use crate::schema::{EnumId, Layout, Row};
+use crate::sync::gate::Gate;
 use crate::table::{Container, PRIMARY, Store, Survey};
 use parking_lot::Mutex;
 use std::collections::HashMap;

@@ -10,11 +10,14 @@
 //! A loom atomic is larger than eight bytes and must be made inside the model, so memory full of atomics is never
 //! obtained by casting bytes except in the plain build (`index::words` shows how).
 
+pub(crate) mod gate;
 pub(crate) mod keeping;
+pub(crate) mod phase;
 
 #[cfg(not(any(loom, shuttle)))]
 mod imp {
     pub use parking_lot::{Mutex, MutexGuard};
+    pub type InnerCondvar = parking_lot::Condvar;
     pub use std::sync::{Arc, atomic};
     pub use std::{hint, thread};
 }
@@ -24,6 +27,7 @@ mod imp {
     pub use loom::sync::{Arc, MutexGuard, atomic};
     pub use loom::{hint, thread};
     pub type Inner<T> = loom::sync::Mutex<T>;
+    pub type InnerCondvar = loom::sync::Condvar;
 }
 
 #[cfg(shuttle)]
@@ -31,9 +35,11 @@ mod imp {
     pub use shuttle::sync::{Arc, MutexGuard, atomic};
     pub use shuttle::{hint, thread};
     pub type Inner<T> = shuttle::sync::Mutex<T>;
+    pub type InnerCondvar = shuttle::sync::Condvar;
 }
 
 pub use imp::{Arc, MutexGuard, atomic, hint, thread};
+use std::time::Instant;
 
 #[cfg(not(any(loom, shuttle)))]
 pub use imp::Mutex;
@@ -60,6 +66,13 @@ pub fn step() {
 pub struct Mutex<T>(imp::Inner<T>);
 
 #[cfg(any(loom, shuttle))]
+impl<T: Default> Default for Mutex<T> {
+    fn default() -> Mutex<T> {
+        Mutex::new(T::default())
+    }
+}
+
+#[cfg(any(loom, shuttle))]
 impl<T> Mutex<T> {
     pub fn new(value: T) -> Mutex<T> {
         Mutex(imp::Inner::new(value))
@@ -75,6 +88,36 @@ impl<T> Mutex<T> {
 
     pub fn get_mut(&mut self) -> &mut T {
         self.0.get_mut().expect("a thread of the model panicked; the model has failed already")
+    }
+}
+
+/// Where threads sleep until what a mutex guards has changed.
+pub struct Condvar(imp::InnerCondvar);
+
+impl Default for Condvar {
+    fn default() -> Condvar {
+        Condvar(imp::InnerCondvar::new())
+    }
+}
+
+impl Condvar {
+    pub fn notify_all(&self) {
+        self.0.notify_all();
+    }
+
+    /// Sleeps until it is notified or the deadline has passed: true. To a checker no time passes: who is not notified sleeps for ever.
+    pub fn wait_until<'a, T>(&self, guard: MutexGuard<'a, T>, deadline: Instant) -> (MutexGuard<'a, T>, bool) {
+        #[cfg(not(any(loom, shuttle)))]
+        {
+            let mut guard = guard;
+            let is_over = self.0.wait_until(&mut guard, deadline).timed_out();
+            (guard, is_over)
+        }
+        #[cfg(any(loom, shuttle))]
+        {
+            let _ = deadline;
+            (self.0.wait(guard).expect("a thread of the model panicked; the model has failed already"), false)
+        }
     }
 }
 

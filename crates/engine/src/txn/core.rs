@@ -13,7 +13,7 @@ use crate::ids::{Cts, DeviceId, Epoch, PageNo, RowId, StorageId};
 use crate::log::{Log, LogError, ReserveError, Worker};
 use crate::mem::{Arena, Budget, Pages};
 use crate::planted::{self, Bug};
-use crate::sync::{Spin, fences};
+use crate::sync::gate::{Entered, Short};
 use crate::table::{Container, ContainerMemory, NoSlot, SessionNo, Store};
 use crate::txn::record::{self, Changed};
 use crate::txn::wait::{Signal, WaitToken};
@@ -124,8 +124,8 @@ const WORKERS: usize = 32;
 #[repr(align(128))]
 pub(super) struct WorkerPlace {
     worker: OnceLock<Mutex<Worker>>,
-    /// The table that a short change is at, plus one. Whoever holds the worker writes it.
-    entered: AtomicU32,
+    /// Whoever holds the worker writes it.
+    short: Short,
     commits: AtomicU64,
     commit_bytes: AtomicU64,
 }
@@ -138,9 +138,7 @@ impl WorkerPlace {
     /// A short change is at the table until the result is dropped. The caller holds the worker, and looks at the table's gate afterwards.
     #[inline]
     pub fn enter(&self, table: TableId) -> Entered<'_> {
-        self.entered.store(table.0 + 1, Ordering::Relaxed);
-        fences::light();
-        Entered(&self.entered)
+        self.short.enter(table.0)
     }
 
     /// Of one delta each. The caller holds the worker.
@@ -148,15 +146,6 @@ impl WorkerPlace {
     pub fn count_commit(&self, record_bytes: u64) {
         self.commits.store(self.commits.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         self.commit_bytes.store(self.commit_bytes.load(Ordering::Relaxed) + record_bytes, Ordering::Relaxed);
-    }
-}
-
-/// See [`WorkerPlace::enter`].
-pub(super) struct Entered<'a>(&'a AtomicU32);
-
-impl Drop for Entered<'_> {
-    fn drop(&mut self) {
-        self.0.store(0, Ordering::Release);
     }
 }
 
@@ -252,7 +241,7 @@ impl Core {
     /// has not written the table in this schema does it the longer way once.
     #[inline]
     pub(super) fn is_open(&self, table: &Arc<Table>, checked: (u64, usize)) -> bool {
-        table.gate.closed.load(Ordering::Acquire) == 0
+        table.gate.is_open()
             && !self.serial.is_watched()
             && checked == (self.schema_version.load(Ordering::SeqCst), Arc::as_ptr(table).addr())
     }
@@ -289,12 +278,7 @@ impl Core {
 
     /// Waits until no short change is at the table, whose gate is closed and stays so: those that come now turn back. They wait for nothing.
     pub(super) fn wait_for_short_changes(&self, table: TableId) {
-        for place in &self.workers {
-            let mut spin = Spin::new();
-            while place.entered.load(Ordering::Acquire) == table.0 + 1 {
-                spin.turn();
-            }
-        }
+        self.workers.iter().for_each(|place| place.short.wait(table.0));
     }
 
     /// Commit records of all sessions, past ones included, and their bytes.

@@ -12,7 +12,7 @@ use super::rows::copy_committed;
 use super::session::{KeyChange, Session};
 use super::{Error, Stop};
 use crate::catalog::{
-    ConstraintKind, Counters, Gate, Index, IndexDef, IndexId, NamespaceId, Object, Schema, Table, TableDef, TableId,
+    ConstraintKind, Counters, Index, IndexDef, IndexId, NamespaceId, Object, Schema, Table, TableDef, TableId,
     TableObject, TreeKey,
 };
 use crate::ids::{RowId, StorageId};
@@ -20,6 +20,7 @@ use crate::index::{Conflict, Probe};
 use crate::mem::{Account, Claim, Kind};
 use crate::planted::{self, Bug};
 use crate::schema::{Layout, LayoutError, Row};
+use crate::sync::gate::Gate;
 use crate::table::Store;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

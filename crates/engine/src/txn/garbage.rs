@@ -15,13 +15,13 @@
 
 use super::core::Core;
 use super::session::{Change, Write};
-use super::sessions::Ended;
 use super::version::{self, Node};
 use crate::catalog::{Index, Table, Tree, TreeKey};
 use crate::ids::{Cts, RowId, StorageId};
 use crate::mem::{Account, Budget, Claim, Freed, Kind, NodeRef};
 use crate::planted::{self, Bug};
 use crate::schema::{KeyBuf, Row};
+use crate::sync::phase::Ended;
 use crate::table::{Container, PRIMARY, SessionNo, Store};
 use parking_lot::{Mutex, MutexGuard, RwLockReadGuard};
 use std::collections::{HashMap, VecDeque};

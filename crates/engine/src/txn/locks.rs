@@ -21,10 +21,11 @@
 //! PostgreSQL also reorders queues to avoid a deadlock in which somebody waits only for another's place in a queue. Here that is a deadlock.
 
 use super::wait::Signal;
-use crate::catalog::{Gate, TableId};
+use crate::catalog::TableId;
 use crate::ids::RowId;
+use crate::sync::Mutex;
+use crate::sync::gate::Gate;
 use crate::table::{Latched, SessionNo, Slot};
-use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -618,7 +619,7 @@ impl LockTable {
         let modes = lock.held().fold(queued, |all, (_, modes)| all | modes);
         if let Some(gate) = &lock.gate {
             let is_closed = modes & Mode::from(LockMode::RowExclusive).conflicts() != 0;
-            gate.closed.store(u32::from(is_closed), Ordering::SeqCst);
+            gate.set_closed(is_closed);
             let bars = modes & BARRING.bit() != 0;
             match (std::mem::replace(&mut lock.bars, bars), bars) {
                 (false, true) => _ = self.barred.fetch_add(1, Ordering::SeqCst),
@@ -814,5 +815,189 @@ impl Graph {
             }
             (by, session) = (session, from[&session]);
         }
+    }
+}
+
+#[cfg(all(test, loom))]
+mod tests {
+    use super::*;
+    use crate::schema::LIVE;
+    use crate::sync::atomic::AtomicU64;
+    use crate::sync::thread;
+    use crate::table::{Head, Owned};
+
+    const ROW: RowId = RowId(3);
+    /// Of the record: what the row counts.
+    const COUNT: usize = 2;
+
+    /// One row, and who wants it. Held by `Arc` of the standard library: what loom is to see is inside.
+    struct World {
+        words: [AtomicU64; 5],
+        locks: LockTable,
+    }
+
+    impl World {
+        fn slot(&self) -> Slot<'_> {
+            Slot::new(&self.words)
+        }
+
+        fn is_owner(&self, me: SessionNo) -> bool {
+            self.slot().latch().head().owner() == Some(me)
+        }
+    }
+
+    fn world() -> Arc<World> {
+        Arc::new(World { words: [0, 0, 1, LIVE, 0].map(AtomicU64::new), locks: LockTable::default() })
+    }
+
+    /// What came of asking.
+    enum Owns {
+        Now,
+        Later(Arc<Signal>),
+    }
+
+    /// As `Session::lock_at_newest` and `ask_row` do.
+    fn ask(world: &World, me: SessionNo) -> Owns {
+        let owned = world.slot().latch().try_own(me, true);
+        if owned == Owned::Newly {
+            return Owns::Now;
+        }
+        assert_eq!(owned, Owned::Others);
+        match world.locks.ask_row(me, ROW, world.slot(), Wish::of_row(Strength::Update, false)) {
+            Asked::Newly => Owns::Now,
+            Asked::Queued(signal) => Owns::Later(signal),
+            _ => panic!("the row is there, and nobody waits for two things"),
+        }
+    }
+
+    fn own(world: &World, me: SessionNo) {
+        if let Owns::Later(signal) = ask(world, me) {
+            while !signal.is_told() {
+                thread::yield_now();
+            }
+            assert!(world.is_owner(me), "told, and not the owner");
+        }
+    }
+
+    /// As a commit does: `stamp`, and then `hand_over`.
+    fn let_go(world: &World) {
+        let mut latched = world.slot().latch();
+        let head = latched.head();
+        let owner = if head.is_waited() { head.owner() } else { None };
+        latched.set_head(head.with_dirty(false).with_owner(owner));
+        drop(latched);
+        if head.is_waited() {
+            world.locks.hand_over(ROW, world.slot());
+        }
+    }
+
+    /// A change that takes the row's lock: what it writes is of what it found then.
+    fn count(world: &World, me: SessionNo) {
+        own(world, me);
+        let found = world.slot().load(COUNT);
+        let mut latched = world.slot().latch();
+        latched.set(COUNT, found + 1);
+        drop(latched);
+        let_go(world);
+    }
+
+    /// A change in one go, as `once` does it; false if the row was wanted, or changed meanwhile.
+    fn count_once(world: &World) -> bool {
+        let slot = world.slot();
+        let seen = slot.state();
+        let (head, found) = (slot.head(), slot.load(COUNT));
+        if !slot.is_unchanged(seen) || !head.is_free() {
+            return false;
+        }
+        let Some(mut latched) = slot.latch_unchanged(seen) else { return false };
+        latched.set(COUNT, found + 1);
+        true
+    }
+
+    fn assert_at_rest(world: &World, count: u64) {
+        assert_eq!(world.slot().load(COUNT), count, "a change is lost");
+        assert_eq!(world.slot().head(), Head::default(), "somebody has the row, or waits for it");
+        assert!(world.locks.facts().is_empty(), "somebody is in the lock table");
+    }
+
+    fn check(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = Some(preemptions);
+        builder.check(model);
+    }
+
+    #[test]
+    fn loom_a_row_is_handed_over_to_who_waits() {
+        check(3, || {
+            let world = world();
+            let other = {
+                let world = Arc::clone(&world);
+                thread::spawn(move || count(&world, SessionNo(1)))
+            };
+            count(&world, SessionNo(0));
+            other.join().expect("the other does not panic");
+            assert_at_rest(&world, 2);
+        });
+    }
+
+    #[test]
+    fn loom_a_change_in_one_go_fits_beside_an_owner() {
+        check(3, || {
+            let world = world();
+            let other = {
+                let world = Arc::clone(&world);
+                thread::spawn(move || count(&world, SessionNo(1)))
+            };
+            let is_counted = count_once(&world);
+            other.join().expect("the other does not panic");
+            assert_at_rest(&world, 1 + u64::from(is_counted));
+        });
+    }
+
+    /// While somebody waits the row is never free, not even from one owner to the next.
+    #[test]
+    fn loom_nobody_overtakes_who_waits() {
+        check(3, || {
+            let world = world();
+            own(&world, SessionNo(0));
+            let Owns::Later(signal) = ask(&world, SessionNo(1)) else { panic!("another has the row") };
+            let other = {
+                let world = Arc::clone(&world);
+                thread::spawn(move || let_go(&world))
+            };
+            let owned = world.slot().latch().try_own(SessionNo(2), true);
+            assert!(owned == Owned::Others && !count_once(&world), "somebody waited");
+            other.join().expect("the other does not panic");
+            assert!(signal.is_told() && world.is_owner(SessionNo(1)));
+            let_go(&world);
+            assert_at_rest(&world, 0);
+        });
+    }
+
+    /// Who gives up learns whether the row is his by then.
+    #[test]
+    fn loom_a_row_that_is_handed_to_who_gives_up_is_not_lost() {
+        check(3, || {
+            let world = world();
+            let other = {
+                let world = Arc::clone(&world);
+                thread::spawn(move || {
+                    let me = SessionNo(1);
+                    let owns = match ask(&world, me) {
+                        Owns::Now => true,
+                        Owns::Later(_) => {
+                            world.locks.leave(me, |_| world.slot());
+                            world.is_owner(me)
+                        }
+                    };
+                    if owns {
+                        let_go(&world);
+                    }
+                })
+            };
+            count(&world, SessionNo(0));
+            other.join().expect("the other does not panic");
+            assert_at_rest(&world, 1);
+        });
     }
 }

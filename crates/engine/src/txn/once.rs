@@ -33,8 +33,9 @@ use crate::ids::{Cts, RowId, StorageId};
 use crate::index::{prefetch_value, prefetch_write};
 use crate::log::Reserved;
 use crate::mem::{Arena, ArenaCursor, Claim, NodeRef};
+use crate::planted::{self, Bug, Point};
 use crate::schema::{Picks, Row};
-use crate::table::{Head, PRIMARY, Slot};
+use crate::table::{Head, Latched, PRIMARY, Slot};
 use std::cell::Cell;
 use std::sync::Arc;
 
@@ -337,18 +338,19 @@ impl Target<'_> {
         reserved: &mut Option<Reserved<'_>>,
         waits_inline: bool,
     ) -> Option<(Cts, u64)> {
-        let Target { core, id, slot, .. } = self;
+        let Target { core, id, .. } = self;
         let Scratch { old, new, changed, body } = scratch;
-        let mut latched = slot.latch_unchanged(draft.seen)?;
+        planted::turn(Point::Copied);
+        let mut latched = self.latch(draft)?;
         let reserved = reserved.take().expect("invariant: a change commits once");
-        debug_assert_eq!(latched.head(), draft.head, "invariant 1: the row is as it was copied");
         let (mut announced, cts) = reserved.announce_and_draw();
         Node::new(&core.arena, draft.node).set_stamp(cts);
         latched.set(0, cts.0);
         for &(at, _) in changed {
             latched.set(usize::from(at), new.words[usize::from(at)]);
         }
-        latched.set_head(draft.head.with_node(draft.node));
+        let head = latched.head();
+        latched.set_head(head.with_node(draft.node));
         drop(latched);
         let header = commit_header(cts, old.cts(), None);
         announced.stage(cts.epoch(), &[header.bytes(), body]);
@@ -362,6 +364,22 @@ impl Target<'_> {
     }
 }
 
+impl<'a> Target<'a> {
+    /// The row's latch, if the row is as it was copied.
+    #[inline]
+    fn latch(&self, draft: &Draft) -> Option<Latched<'a>> {
+        if planted::is(Bug::LatchChanged) {
+            let latched = self.slot.latch();
+            let head = latched.head();
+            Node::new(&self.core.arena, draft.node).set_next(head.node);
+            return head.is_free().then_some(latched);
+        }
+        let latched = self.slot.latch_unchanged(draft.seen)?;
+        debug_assert_eq!(latched.head(), draft.head, "invariant 1: the row is as it was copied");
+        Some(latched)
+    }
+}
+
 /// Copies the words asked for. `None`: others keep writing the row.
 #[inline]
 fn copy(slot: Slot<'_>, picks: &Picks, words: &mut [u64]) -> Option<(Head, u64)> {
@@ -372,4 +390,73 @@ fn copy(slot: Slot<'_>, picks: &Picks, words: &mut [u64]) -> Option<(Head, u64)>
         std::hint::spin_loop();
     }
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::catalog::{ColumnDef, IndexDef, IndexKind, TableDef};
+    use crate::engine::{Engine, Options};
+    use crate::schema::{KeyColumn, Type, Value};
+    use crate::txn::{Isolation, Stop};
+
+    fn column(name: &str) -> ColumnDef {
+        ColumnDef { name: name.into(), ty: Type::Int8, not_null: true, ..ColumnDef::default() }
+    }
+
+    /// Engines with threads may have to prepare room first.
+    fn transact(session: &mut Session, mut work: impl FnMut(&mut Session) -> Result<(), Stop>) {
+        session.begin(Isolation::ReadCommitted, false);
+        session.begin_statement();
+        while let Err(stop) = work(session).and_then(|()| session.commit().map(drop)) {
+            let Stop::Wait(mut token) = stop else { panic!("{stop:?}") };
+            token.block(None);
+            session.rollback();
+            session.begin(Isolation::ReadCommitted, false);
+            session.begin_statement();
+        }
+    }
+
+    /// A table of two integers with one row, which the session may change in one go.
+    fn table(session: &mut Session) -> Arc<Table> {
+        let columns = vec![KeyColumn { column: 0, descending: false }];
+        let key =
+            IndexDef { name: "t_pkey".into(), kind: IndexKind::Hash, unique: true, columns, ..Default::default() };
+        let def = TableDef { name: "t".into(), columns: vec![column("id"), column("n")], ..Default::default() };
+        transact(session, |s| s.create_table(def.clone(), vec![key.clone()]));
+        let mut table = None;
+        transact(session, |s| {
+            let t = s.schema().table("t").expect("created").clone();
+            let mut row = Row::new(&t.layout);
+            (0..2).for_each(|column| row.set(&t.layout, column, &Value::Int(1)));
+            s.insert(&t, &mut row)?;
+            table = Some(t);
+            Ok(())
+        });
+        table.expect("just inserted into")
+    }
+
+    /// Whoever is alone writes the log himself: its thread is woken for other work at most.
+    #[test]
+    fn a_session_alone_commits_without_the_logs_thread() {
+        const CHANGES: u64 = 200;
+        let dir = tempfile::tempdir().expect("a directory");
+        let options = Options { direct_io: false, ..Options::small(dir.path().join("data")) };
+        let engine = Engine::open(options).expect("opens");
+        let mut session = engine.connect().expect("a place");
+        session.set_waits_inline(true);
+        let table = table(&mut session);
+        let change = Change::new(&table, &table.indexes[0], &[1], &[1]).expect("the key is an integer");
+        let core = session.core.clone();
+        let before = core.log.wakes();
+        for n in 0..CHANGES {
+            let changed = session.change_once(&change, 1, |_, row| {
+                row.set(&table.layout, 1, &Value::Int(n as i64 + 2));
+                true
+            });
+            engine.wait_durable(changed.expect("nobody is in the way").cts).wait().expect("the log works");
+        }
+        let woken = core.log.wakes() - before;
+        assert!(woken < CHANGES / 10, "{woken} times in {CHANGES} commits");
+    }
 }

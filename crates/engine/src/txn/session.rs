@@ -27,7 +27,6 @@ use crate::index::latch;
 use crate::mem::{Account, ArenaCursor, Claim, Kind, NodeRef};
 use crate::planted::{self, Bug, Point};
 use crate::schema::{KeyBuf, Row};
-use crate::sync::fences;
 use crate::table::{Container, PRIMARY, SessionNo, Slot, Store};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -740,7 +739,7 @@ impl Session {
         let is_known = self.tables.iter().any(|known| known.id == table.id);
         // Announce first, then look at the gate; who closes the gate looks at the announcements afterwards.
         self.place().announce_table(table.id);
-        if table.gate.closed.load(Ordering::SeqCst) != 0 {
+        if !table.gate.is_open() {
             self.withdraw(table.id);
             self.claim_table(table, if only_locks { Mode::of_locker(is_known) } else { Mode::of_writer() })?;
             // Whoever wants the gate closed waits for the claim.
@@ -791,7 +790,7 @@ impl Session {
 
     /// Whoever waits for this session's end looks again whether it is still in the way.
     pub(super) fn tell_if_waited(&self) {
-        if self.place().end_waited.swap(false, Ordering::SeqCst) {
+        if self.place().stay.take_waited() {
             self.core.locks.tell_end(self.no);
         }
     }
@@ -813,8 +812,7 @@ impl Session {
         let place = core.sessions.place(holder);
         let serial = place.serial();
         let asked = core.locks.ask_end(self.no, holder, table, || {
-            place.end_waited.store(true, Ordering::SeqCst);
-            fences::heavy();
+            place.stay.say_waited();
             place.serial() != serial || !is_in_the_way()
         });
         stop_of_asked(asked)

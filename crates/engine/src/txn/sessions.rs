@@ -5,11 +5,10 @@
 //! | snapshot | nothing newer than this is needed by the session's reads: a lower bound first, then the snapshot itself; MAX: none |
 //! | changes rows | whether the transaction is not a read-only one |
 //! | keeping | whether the registration outlives its statement: `sync::keeping` |
-//! | phase | a number for each snapshot, whether a statement reads at it, whether it was ended |
-//! | serial | grows when a transaction ends |
+//! | phase | a number for each snapshot, whether a statement reads at it, whether it was ended: `sync::phase` |
 //! | first fragment | the epoch of a large commit's first fragment, while it is not known to be imaged |
 //! | commit records, bytes, deltas | what its commits logged; only the session writes them |
-//! | tables | tables written by the transaction, for DDL to wait for |
+//! | stay | tables written by the transaction, for DDL to wait for, and a serial number that grows when it ends: `sync::gate` |
 //!
 //! 1. A session registers by storing a lower bound, marked as unfinished, fencing, then reading the watermark or the durable horizon. It does
 //!    so too when it takes a newer snapshot in place of an older: whoever sees a snapshot unmarked knows that it is read at, or no more. A kept
@@ -20,20 +19,10 @@
 //!
 //! # Snapshots that are too old
 //!
-//! When there is no memory for versions, the oldest snapshot that keeps collectable ones is *ended* (SQLSTATE 72000):
+//! When there is no memory for versions, the oldest snapshot that keeps collectable ones is *ended* (SQLSTATE 72000), by its place's phase.
 //!
-//! | phase | reads at the snapshot | counts for the floor | next |
-//! |---|---|---|---|
-//! | reading | yes | yes | resting, when the statement is over; reading and ended |
-//! | resting | no | yes | reading; ended |
-//! | reading and ended | yes, until it notices | yes | ended |
-//! | ended | never again | no | over: the transaction can only roll back |
-//!
-//! 3. Whoever ends a snapshot does it by one compare-and-swap on the phase, whose upper bits number the snapshots of a place: it hits the one
-//!    that was seen, or nobody. A new number is stored only while the place has no snapshot, and is read before the snapshot.
-//! 4. A place that is ended and not reading is left out of the floor. To read again its session sets *reading* first and looks at *ended*
-//!    in the same step; it finds it and turns back. So nobody reads below the floor: what a reader sees is right until it is told to stop.
-//! 5. The transaction's own versions are not collected while it lives, so it can always be rolled back.
+//! 3. A new phase begins only while the place has no snapshot (`sync::phase`, 1).
+//! 4. The transaction's own versions are not collected while it lives, so it can always be rolled back.
 
 use super::fold::Horizon;
 use super::garbage::GarbageQueues;
@@ -42,66 +31,46 @@ use crate::ids::{Cts, Epoch};
 use crate::log::Log;
 use crate::planted::{self, Bug};
 use crate::sync::fences;
+use crate::sync::gate::Stay;
 use crate::sync::keeping::Keeping;
+use crate::sync::phase::{Ended, Phase, Seen};
 use crate::table::SessionNo;
 use parking_lot::Mutex;
-use smallvec::SmallVec;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 
 const NONE: u64 = u64::MAX;
 /// In a snapshot: it is a lower bound, the registration is not finished. No cts comes so far.
 const UNFINISHED: u64 = 1 << 63;
-const NO_TABLE: u32 = u32::MAX;
 
 /// A kept registration that nobody reads at is revoked once it is so many epochs behind the horizon; until then its next statement
 /// is likely to move it by itself. A revocation interrupts all processors, and so happens at most once in as many epochs.
 const REVOKED_BEHIND_EPOCHS: u64 = 64;
 
-/// Bits of a phase; above them the transaction's number.
-const READING: u64 = 1;
-const ENDED: u64 = 2;
-
-/// What became of the oldest snapshot.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Ended {
-    /// The floor has passed it.
-    AtOnce,
-    /// A statement reads at it, and will be told.
-    WhenNoticed,
-}
-
 #[repr(align(128))]
 pub(crate) struct SessionPlace {
     snapshot: AtomicU64,
-    phase: AtomicU64,
+    phase: Phase,
     keeping: Keeping,
     changes_rows: AtomicBool,
-    serial: AtomicU64,
+    pub(super) stay: Stay,
     first_fragment: AtomicU64,
     commit_records: AtomicU64,
     commit_record_bytes: AtomicU64,
     committed_deltas: AtomicU64,
-    pub(super) end_waited: AtomicBool,
-    /// The first table that the transaction writes, or [`NO_TABLE`], and the others: most write one.
-    first_table: AtomicU32,
-    other_tables: Mutex<SmallVec<[TableId; 4]>>,
 }
 
 impl SessionPlace {
     fn new() -> SessionPlace {
         SessionPlace {
-            phase: AtomicU64::new(0),
+            phase: Phase::new(),
             snapshot: AtomicU64::new(NONE),
             keeping: Keeping::new(),
             changes_rows: AtomicBool::new(true),
-            serial: AtomicU64::new(0),
+            stay: Stay::new(),
             first_fragment: AtomicU64::new(NONE),
             commit_records: AtomicU64::new(0),
             commit_record_bytes: AtomicU64::new(0),
             committed_deltas: AtomicU64::new(0),
-            end_waited: AtomicBool::new(false),
-            first_table: AtomicU32::new(NO_TABLE),
-            other_tables: Mutex::default(),
         }
     }
 
@@ -200,29 +169,23 @@ impl SessionPlace {
     /// A transaction reads from now on, or a statement with a snapshot of its own. Only the session itself calls this, before it registers.
     pub fn begin_phase(&self) {
         debug_assert_eq!(self.snapshot.load(Ordering::Relaxed), NONE, "invariant 3: the last snapshot is gone");
-        // A floor that still sees the last phase missed the registration, whose fence comes later: invariant 2 covers that. Released, so that
-        // whoever sees the number sees no former snapshot.
-        let number = (self.phase.load(Ordering::Relaxed) >> 2) + 1;
-        self.phase.store(number << 2 | READING, Ordering::Release);
+        // A floor that still sees the last phase missed the registration, whose fence comes later: invariant 2 covers that.
+        self.phase.begin();
     }
 
     /// A statement is about to read at the registered snapshot; false: that was ended, and there is no reading at it any more.
     pub fn begin_reading(&self) -> bool {
-        let is_good = self.phase.fetch_or(READING, Ordering::SeqCst) & ENDED == 0;
-        if !is_good {
-            self.rest();
-        }
-        is_good
+        self.phase.begin_reading()
     }
 
     /// Nothing reads at the snapshot until `begin_reading`.
     pub fn rest(&self) {
-        self.phase.fetch_and(!READING, Ordering::SeqCst);
+        self.phase.rest();
     }
 
     #[inline]
     pub fn is_ended(&self) -> bool {
-        self.phase.load(Ordering::Relaxed) & ENDED != 0
+        self.phase.is_ended()
     }
 
     /// The snapshot, if it counts for the floor.
@@ -230,8 +193,7 @@ impl SessionPlace {
         if self.keeping.is_void() {
             return Cts::MAX;
         }
-        let phase = self.phase.load(Ordering::SeqCst);
-        if phase & (READING | ENDED) == ENDED { Cts::MAX } else { self.registered().0 }
+        if self.phase.counts() { self.registered().0 } else { Cts::MAX }
     }
 
     /// The snapshot or its lower bound, and whether it is final.
@@ -249,51 +211,32 @@ impl SessionPlace {
     }
 
     pub fn serial(&self) -> u64 {
-        self.serial.load(Ordering::SeqCst)
+        self.stay.serial()
     }
 
     // ---- the tables of a transaction
 
-    /// The transaction writes the table from now on. The caller looks at the table's gate afterwards, who closes the gate looks here afterwards:
-    /// one of the two sees the other. The fence is a light one; the other side's is heavy.
+    /// The transaction writes the table from now on. The caller looks at the table's gate afterwards.
     pub fn announce_table(&self, table: TableId) {
-        if self.first_table.load(Ordering::Relaxed) == NO_TABLE {
-            self.first_table.store(table.0, Ordering::Relaxed);
-        } else {
-            self.other_tables.lock().push(table);
-        }
-        fences::light();
+        self.stay.announce(table.0);
     }
 
     /// Takes the last announcement of the table back.
     pub fn withdraw_table(&self, table: TableId) {
-        let mut others = self.other_tables.lock();
-        match others.iter().rposition(|&t| t == table) {
-            Some(at) => _ = others.remove(at),
-            None => self.first_table.store(NO_TABLE, Ordering::SeqCst),
-        }
+        self.stay.withdraw(table.0);
     }
 
-    fn tables(&self) -> Vec<TableId> {
-        let first = self.first_table.load(Ordering::SeqCst);
-        let others = self.other_tables.lock().clone();
-        (first != NO_TABLE).then_some(TableId(first)).into_iter().chain(others).collect()
+    fn tables(&self) -> impl Iterator<Item = TableId> + use<> {
+        self.stay.tables().into_iter().map(TableId)
     }
 
     pub fn writes_table(&self, table: TableId) -> bool {
-        self.first_table.load(Ordering::SeqCst) == table.0 || self.other_tables.lock().contains(&table)
+        self.stay.is_at(table.0)
     }
 
     /// The transaction is over, which wrote so many tables; true if someone waits for that.
     pub fn end(&self, tables: usize) -> bool {
-        if tables > 1 {
-            self.other_tables.lock().clear();
-        }
-        self.first_table.store(NO_TABLE, Ordering::Release);
-        // Only the session itself counts. Who waits says so first, lets a heavy fence pass and looks at the serial then.
-        self.serial.store(self.serial.load(Ordering::Relaxed) + 1, Ordering::Release);
-        fences::light();
-        self.end_waited.load(Ordering::SeqCst) && self.end_waited.swap(false, Ordering::SeqCst)
+        self.stay.end(tables)
     }
 
     pub fn count_commit(&self, record_bytes: u64, deltas: u64) {
@@ -317,15 +260,13 @@ impl SessionPlace {
 /// A snapshot that may be ended, as it was seen.
 struct Oldest<'a> {
     place: &'a SessionPlace,
-    phase: u64,
+    phase: Seen,
 }
 
 impl Oldest<'_> {
     /// `None`: it is over, or was ended by another.
     fn end(self) -> Option<Ended> {
-        let Oldest { place, phase } = self;
-        let ended = place.phase.compare_exchange(phase, phase | ENDED, Ordering::SeqCst, Ordering::SeqCst);
-        ended.ok().map(|phase| if phase & READING == 0 { Ended::AtOnce } else { Ended::WhenNoticed })
+        self.place.phase.end(self.phase)
     }
 }
 
@@ -386,7 +327,7 @@ impl Sessions {
 
     /// Tables that sessions write.
     pub fn written_tables(&self) -> Vec<(SessionNo, TableId)> {
-        self.all().flat_map(|(no, place)| place.tables().into_iter().map(move |table| (no, table))).collect()
+        self.all().flat_map(|(no, place)| place.tables().map(move |table| (no, table))).collect()
     }
 
     /// The snapshots in use, and how far it is known that there will be no others.
@@ -451,13 +392,13 @@ impl Sessions {
     fn oldest(&self, log: &Log, me: SessionNo, spared: &[SessionNo], garbage: &GarbageQueues) -> Option<Oldest<'_>> {
         let durable = Cts::last_of(log.durable());
         fence(Ordering::SeqCst);
-        let mut oldest: Option<(Cts, u64, &SessionPlace)> = None;
+        let mut oldest: Option<(Cts, Seen, &SessionPlace)> = None;
         // The floor without all that may be ended.
         let mut bound = durable;
         for (no, place) in self.all() {
-            let phase = place.phase.load(Ordering::SeqCst);
+            let phase = place.phase.look();
             let snapshot = place.counted();
-            if no == me || spared.contains(&no) || phase & ENDED != 0 {
+            if no == me || spared.contains(&no) || phase.is_ended() {
                 bound = bound.min(snapshot);
             } else if oldest.as_ref().is_none_or(|(before, ..)| snapshot < *before) {
                 oldest = Some((snapshot, phase, place));

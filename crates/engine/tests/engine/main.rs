@@ -14,6 +14,7 @@
 //! | `held` | what does memory keep beside it |
 //! | `newest` | what does a read see that looks at no older version
 //! | `once` | is a row inserted or deleted in one go as in many steps |
+//! | `fast` | do single statements beside whole transactions leave a history that one at a time could have left |
 //! | `threads` | does it hold with real threads on real files |
 //! | `faults` | what happens when a device, a disk or the memory gives out |
 //! | `crash` | what does a power cut leave |
@@ -39,6 +40,7 @@ mod crash;
 mod cuts;
 mod damaged;
 mod descriptors;
+mod fast;
 mod faults;
 mod format;
 mod held;

@@ -1,13 +1,17 @@
 //! Threads: workers, waiters and drivers at once, on the twin and on real files.
 
 use std::future::Future;
+use std::io;
+use std::path::Path;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Condvar, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use crate::ids::DeviceId;
 use crate::io::os::{OsClock, OsIo};
+use crate::io::{File, Lock, OpenOptions};
 
 use super::*;
 
@@ -145,6 +149,165 @@ fn without_a_driver_the_waiters_drive() {
     });
     drop(log);
     assert_eq!(recovered(&scan_all(&io.crash(2), &options).unwrap()).len(), 90);
+}
+
+/// As a session does that goes on to wait inline.
+fn commit_quietly(worker: &mut Worker, number: u64) -> Cts {
+    let bytes = frame(number);
+    let (mut announced, cts) = worker.reserve(bytes.len() as u64).unwrap().announce_and_draw();
+    announced.stage(cts.epoch(), &[&bytes]);
+    announced.leave_quietly();
+    cts
+}
+
+/// A thread that drives sleeps meanwhile: to wake it costs more than the flush of a fast device, and it would contend for the writing.
+#[test]
+fn a_lone_commit_that_flushes_inline_wakes_no_parked_driver() {
+    for devices in [1, 2] {
+        let (io, options) = (MemIo::new(), options(devices));
+        let log = create(&io, &options);
+        let mut worker = log.worker().unwrap();
+        // A segment is begun, and the next one prepared.
+        let first = commit_quietly(&mut worker, 100);
+        log.wait_durable(first).wait_inline().unwrap();
+        drive(&log);
+        let parts: &[Part] = if devices == 1 { &[Part::All] } else { &[Part::Device(0), Part::Device(1)] };
+        let drivers: Vec<_> = parts.iter().map(|part| Driver::start(&log, *part)).collect();
+        while !log.is_anyone_parked() {
+            std::thread::yield_now();
+        }
+        let before = log.wakes();
+        // Less than a segment: a spare is prepared by whoever has nothing else to do.
+        for number in 0..8 {
+            let cts = commit_quietly(&mut worker, number);
+            log.wait_durable(cts).wait_inline().unwrap();
+        }
+        assert_eq!(log.wakes(), before, "{devices} devices");
+        // One that does not wait inline does: the count counts.
+        while !log.is_anyone_parked() {
+            std::thread::yield_now();
+        }
+        let cts = commit(&mut worker, 8);
+        log.wait_durable(cts).wait().unwrap();
+        assert!(log.wakes() > before);
+        drop(drivers);
+    }
+}
+
+/// Files whose syncs take until they are let go.
+struct SlowIo {
+    io: MemIo,
+    /// The syncs that may still begin and end, and those that are under way.
+    syncs: Arc<(Mutex<[usize; 2]>, Condvar)>,
+}
+
+struct SlowFile {
+    file: Arc<dyn File>,
+    syncs: Arc<(Mutex<[usize; 2]>, Condvar)>,
+}
+
+impl SlowFile {
+    fn wait(&self) {
+        let (syncs, changed) = &*self.syncs;
+        let mut state = syncs.lock().unwrap();
+        state[1] += 1;
+        changed.notify_all();
+        state = changed.wait_while(state, |state| state[0] == 0).unwrap();
+        state[0] -= 1;
+        state[1] -= 1;
+    }
+}
+
+impl File for SlowFile {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        self.file.read_at(buf, offset)
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.file.write_at(bytes, offset)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.wait();
+        self.file.sync()
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        self.file.len()
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.file.set_len(len)
+    }
+
+    fn is_direct(&self) -> bool {
+        self.file.is_direct()
+    }
+}
+
+impl Io for SlowIo {
+    fn create_dir_all(&self, dir: &Path) -> io::Result<()> {
+        self.io.create_dir_all(dir)
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
+        self.io.list(dir)
+    }
+
+    fn exists(&self, path: &Path) -> io::Result<bool> {
+        self.io.exists(path)
+    }
+
+    fn open(&self, path: &Path, options: OpenOptions) -> io::Result<Arc<dyn File>> {
+        Ok(Arc::new(SlowFile { file: self.io.open(path, options)?, syncs: self.syncs.clone() }))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.io.rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        self.io.remove(path)
+    }
+
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        self.io.sync_dir(dir)
+    }
+
+    fn lock(&self, path: &Path) -> io::Result<Box<dyn Lock>> {
+        self.io.lock(path)
+    }
+}
+
+#[test]
+fn the_next_group_fills_while_one_flushes() {
+    let options = options(1);
+    let syncs = Arc::new((Mutex::new([usize::MAX / 2, 0]), Condvar::new()));
+    let io = MemIo::new();
+    let slow = SlowIo { io: io.clone(), syncs: syncs.clone() };
+    let log = Log::create(Arc::new(slow), MemClock::new(), &options, DATABASE).unwrap();
+    drive(&log);
+    let may_sync = |count| {
+        syncs.0.lock().unwrap()[0] = count;
+        syncs.1.notify_all();
+    };
+    let mut worker = log.worker().unwrap();
+    may_sync(0);
+    let driver = Driver::start(&log, Part::All);
+    let first = commit(&mut worker, 0);
+    let under_way = syncs.1.wait_while(syncs.0.lock().unwrap(), |state| state[1] == 0).unwrap();
+    drop(under_way);
+    let groups = log.stats().groups;
+    let later: Vec<Cts> =
+        (1..10).map(|number| try_commit(&mut worker, number).expect("the flush is in nobody's way")).collect();
+    assert!(log.durable() < first.epoch(), "it is still under way");
+    assert!(later.iter().all(|cts| cts.epoch() == Epoch(first.epoch().0 + 1)), "{first:?}, {later:?}");
+    may_sync(usize::MAX / 2);
+    log.wait_durable(later[8]).wait().unwrap();
+    assert_eq!(log.stats().groups, groups + 1, "all that came meanwhile is one group");
+    drop(driver);
+    drop(log);
+    assert_eq!(recovered(&scan_all(&io.crash(3), &options).unwrap()).len(), 10);
 }
 
 #[derive(Default)]
