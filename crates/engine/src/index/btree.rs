@@ -720,7 +720,26 @@ impl BTreeIndex {
             (Some(lower), Some(upper)) => lower > upper,
             _ => true,
         };
-        Cursor { lower: lower.unwrap_or_default(), upper: upper.unwrap_or_default(), direction, leaf: Link::NONE, done }
+        Cursor {
+            lower: lower.unwrap_or_default(),
+            upper: upper.unwrap_or_default(),
+            direction,
+            leaf: Link::NONE,
+            done,
+            stamp: LeafStamp::default(),
+        }
+    }
+
+    /// Whether no entry has come into the leaf since its stamp was taken.
+    pub fn stamp_holds(&self, stamp: LeafStamp) -> bool {
+        let leaf = self.leaves.node(stamp.leaf.id());
+        loop {
+            let seen = leaf.begin_read();
+            let holds = leaf.is_meant_by(stamp.leaf) && leaf.inserts() == stamp.inserts;
+            if leaf.end_read(seen) {
+                return holds;
+            }
+        }
     }
 
     pub fn width(&self) -> usize {
@@ -857,6 +876,13 @@ impl Entries {
     }
 }
 
+/// A leaf as a cursor read it, for phantom checks.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct LeafStamp {
+    leaf: Link,
+    inserts: u64,
+}
+
 /// A position in a scan. It keeps nothing of the index, so that it may rest between the statements of a session; each
 /// batch is one leaf's entries as they were at one moment.
 #[derive(Clone, Debug)]
@@ -868,6 +894,7 @@ pub struct Cursor {
     /// Forward: the leaf that begins at `lower`, if known.
     leaf: Link,
     done: bool,
+    stamp: LeafStamp,
 }
 
 impl Cursor {
@@ -885,6 +912,11 @@ impl Cursor {
         !out.is_empty()
     }
 
+    /// The leaf of the last batch, as it was. A batch may have passed empty leaves unstamped.
+    pub fn stamp(&self) -> LeafStamp {
+        self.stamp
+    }
+
     fn step_forward(&mut self, tree: &BTreeIndex, out: &mut Entries) {
         let mut link = self.leaf;
         let mut high = Vec::with_capacity(out.stride);
@@ -896,6 +928,7 @@ impl Cursor {
             let seen = leaf.begin_read();
             let is_alive = leaf.is_meant_by(link);
             let (right, goes_right) = (leaf.right(), leaf.is_below(At::of(&self.lower)));
+            let inserts = leaf.inserts();
             if !goes_right {
                 let (from, to) = self.range(leaf);
                 out.words.clear();
@@ -910,6 +943,7 @@ impl Cursor {
                 out.words.clear();
                 continue;
             }
+            self.stamp = LeafStamp { leaf: link, inserts };
             match successor(high) {
                 Some(next) if !right.is_none() && next <= self.upper => {
                     self.lower = next;
@@ -933,6 +967,7 @@ impl Cursor {
             let seen = leaf.begin_read();
             let is_alive = leaf.is_meant_by(link);
             let (right, goes_right) = (leaf.right(), leaf.is_below(At::of(&self.upper)));
+            let inserts = leaf.inserts();
             if goes_right {
                 leaf.copy_high(&mut high);
             } else {
@@ -953,6 +988,7 @@ impl Cursor {
                 link = right;
                 continue;
             }
+            self.stamp = LeafStamp { leaf: link, inserts };
             if low.is_empty() || low < self.lower {
                 self.done = true;
             } else {

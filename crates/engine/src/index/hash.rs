@@ -33,7 +33,7 @@ mod segment;
 mod tests;
 
 use self::segment::{
-    FRAGMENT_BITS, Geometry, Growth as Grown, Hits, PIECES_MAX, Piece, Room, Segment, buckets_in, entry,
+    FRAGMENT_BITS, Geometry, Growth as Grown, Hits, Locked, PIECES_MAX, Piece, Room, Segment, buckets_in, entry,
 };
 use super::btree::{BTreeIndex, Direction, Entries};
 use super::tally::Tally;
@@ -334,6 +334,17 @@ impl HashIndex {
         segment.prefetch(hash);
     }
 
+    /// A number that grows with every insert into the bucket of `hash`, and perhaps otherwise: if it is what it was, no
+    /// entry of this hash has come since.
+    pub fn insert_stamp(&self, hash: u64) -> u64 {
+        let hash = hash & self.known;
+        loop {
+            if let Some(inserts) = self.segment(hash).inserts(hash) {
+                return inserts;
+            }
+        }
+    }
+
     /// Adds an entry; false if it was there.
     pub fn insert(&self, hash: u64, row: RowId) -> bool {
         // No look at entries of equal hash: many would make each of them slower.
@@ -405,10 +416,11 @@ impl HashIndex {
                     // First the entry, then the word that leads there: a refusal leaves no trace.
                     self.postings.try_insert(&[hash], row, claim)?;
                     bucket.set_posted();
+                    bucket.count_insert();
                 }
-                Room::Placed => self.tally.add((hash >> 32) as usize),
+                Room::Placed => self.count(&mut bucket, hash),
                 Room::PlacedTight => {
-                    self.tally.add((hash >> 32) as usize);
+                    self.count(&mut bucket, hash);
                     drop(bucket);
                     // The entry has its place: a refusal is left to the insert that has none.
                     self.grow(segment, claim);
@@ -416,6 +428,11 @@ impl HashIndex {
             }
             return Ok(true);
         }
+    }
+
+    fn count(&self, bucket: &mut Locked<'_>, hash: u64) {
+        bucket.count_insert();
+        self.tally.add((hash >> 32) as usize);
     }
 
     fn check_postings(&self, hash: u64, check: impl FnMut(RowId) -> Result<(), Conflict>) -> Result<(), Conflict> {
@@ -554,7 +571,7 @@ impl HashIndex {
             (0..plan.segments as u64).map(|side| self.new_segment(&plan, old.prefix + side * half)).collect();
         let target = |hash: u64| &new[usize::from(hash & half != 0)];
         let mut moved = 0;
-        old.drain(self.window, |hash, word| {
+        let inserts = old.drain(self.window, |hash, word| {
             moved += 1;
             let segment = target(hash);
             if !segment.fill(hash, word) {
@@ -565,7 +582,10 @@ impl HashIndex {
         self.moved.fetch_add(moved, Relaxed);
         self.moved_most.fetch_max(moved, Relaxed);
         self.each_posted_hash(old, |hash| target(hash).fill_posted(hash));
-        new.iter().for_each(Segment::open);
+        for segment in &new {
+            // One more than any before, so that nobody takes a new bucket for the one it looked at.
+            segment.open(inserts + 1);
+        }
         self.publish(old, new);
         old.retire();
         self.pool.lock().give(old.pieces().copied(), self.geometry);

@@ -5,7 +5,8 @@
 //! | 0 | version and latch (`index::latch`) |
 //! | 1 | {descending streak 8, ascending streak 8, last insert's position 16, entries 16} |
 //! | 2 | link to the right neighbour, 0 if none |
-//! | 3 | life: how often the node's number was given out and taken back |
+//! | 3 | leaf: inserts seen, this leaf's ancestors included |
+//! | 4 | life: how often the node's number was given out and taken back |
 //! | W + 1 | high entry: no entry of this node is above it; means nothing without a right neighbour |
 //! | capacity x W | key words; of one-word keys from the next line on |
 //! | capacity | row ids |
@@ -33,8 +34,9 @@ use std::cmp::Ordering;
 const VERSION: usize = 0;
 const META: usize = 1;
 const RIGHT: usize = 2;
-const LIFE: usize = 3;
-const HIGH: usize = 4;
+const INSERTS: usize = 3;
+const LIFE: usize = 4;
+const HIGH: usize = 5;
 
 const STREAK_MAX: u64 = 255;
 
@@ -193,6 +195,10 @@ impl<'a> Node<'a> {
     /// The node in its present life, which is known not to end.
     pub fn link(self, id: u32) -> Link {
         Link::new(id, self.get(LIFE) as u32)
+    }
+
+    pub fn inserts(self) -> u64 {
+        self.get(INSERTS)
     }
 
     #[inline]
@@ -438,6 +444,12 @@ impl<'a> Latched<'a> {
         let up = if i as u64 == last + 1 { (up + 1).min(STREAK_MAX) } else { 0 };
         let down = if i as u64 == last { (down + 1).min(STREAK_MAX) } else { 0 };
         self.set(META, down << 40 | up << 32 | (i as u64) << 16 | (count + 1));
+        self.count_insert();
+    }
+
+    fn count_insert(&mut self) {
+        let inserts = self.node.get(INSERTS) + 1;
+        self.set(INSERTS, inserts);
     }
 
     /// Whether an insert at `i` goes on with a row of them that have come each just above, or each just below, the one before.
@@ -492,7 +504,11 @@ impl<'a> Latched<'a> {
         }
         right.node.copy_high(&mut entry);
         self.end_at(right.right(), At::of(&entry));
+        // Larger than either: a stamp of one says nothing of what came into the other.
+        let inserts = self.inserts().max(right.inserts()) + 1;
+        self.set(INSERTS, inserts);
         right.set(META, 0);
+        right.count_insert();
         let life = right.node.get(LIFE) + 1;
         right.set(LIFE, life & u64::from(u32::MAX));
     }
@@ -523,8 +539,11 @@ impl<'a> Latched<'a> {
         }
         self.node.copy_high(&mut high);
         new.end_at(self.right(), At::of(&high));
+        let inserts = self.inserts().max(new.inserts()) + 1;
+        new.set(INSERTS, inserts);
         self.set(META, keep as u64);
         self.set(RIGHT, new.own_link().0);
+        self.count_insert();
     }
 
     fn end_at_last(&mut self) -> Vec<u64> {

@@ -345,6 +345,27 @@ mod plain {
     }
 
     #[test]
+    fn a_stamp_tells_of_inserts_and_splits_but_not_of_removals() {
+        let tree = tiny(1);
+        for key in [10, 20, 30] {
+            tree.insert(&[key], RowId(1));
+        }
+        let stamp = || {
+            let mut cursor = tree.scan(Bound::Unbounded, Bound::Unbounded, Direction::Forward);
+            assert!(cursor.next_batch(&tree, &mut Entries::new()));
+            cursor.stamp()
+        };
+        let first = stamp();
+        tree.remove(&[20], RowId(1), || false);
+        assert!(tree.stamp_holds(first));
+        tree.insert(&[25], RowId(1));
+        assert!(!tree.stamp_holds(first));
+        let full = stamp();
+        tree.insert(&[35], RowId(1));
+        assert!(!tree.stamp_holds(full), "what was split off had room for phantoms");
+    }
+
+    #[test]
     fn scans_go_on_through_splits_and_emptied_leaves() {
         let tree = tiny(1);
         (0..100).for_each(|i| assert!(tree.insert(&[i * 10], RowId(0))));
@@ -463,7 +484,7 @@ mod plain {
         assert_eq!(tree.len(), 2000);
     }
 
-    /// A cursor that rests on a leaf which dies and is given out again elsewhere goes on where it was.
+    /// A cursor that rests on a leaf which dies and is given out again elsewhere goes on where it was; its stamp does not hold.
     #[test]
     fn a_resting_cursor_survives_the_death_of_its_leaf() {
         for direction in [Direction::Forward, Direction::Backward] {
@@ -476,10 +497,12 @@ mod plain {
                 assert!(cursor.next_batch(&tree, &mut entries));
                 met.extend(entries.iter().map(|(key, _)| key[0]));
             }
+            let stamp = cursor.stamp();
             (0..60).filter(|i| i % 10 != 5).for_each(|i| assert!(tree.remove(&[i * 10], RowId(0), || false)));
             assert!(tree.leaves.free_count() > 0, "leaves have died");
             // Their numbers serve other keys now.
             (1000..1100).for_each(|i| assert!(tree.insert(&[i], RowId(0))));
+            assert!(!tree.stamp_holds(stamp), "of a leaf that is another or has taken others in");
             while cursor.next_batch(&tree, &mut entries) {
                 met.extend(entries.iter().map(|(key, _)| key[0]));
             }

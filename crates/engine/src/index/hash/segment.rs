@@ -7,7 +7,7 @@
 //! | lines | what |
 //! |---|---|
 //! | 1 | word 0: overflow nodes {tag 28, used 12, first free 12, never used 12}; the rest unused |
-//! | 6/7 (L - 1) | buckets: header word {unused 51, overflow node 11, posted 1, locked 1}, seven entries |
+//! | 6/7 (L - 1) | buckets: header word {inserts 51, overflow node 11, posted 1, locked 1}, seven entries |
 //! | rest | overflow nodes, two in a line: {next node, three entries} |
 //!
 //! An entry is {fragment 24, row id + 1: 40}; zero is empty. At six entries for seven places of a bucket every fourth
@@ -44,6 +44,7 @@ pub const LOCKED: u64 = 1;
 pub const POSTED: u64 = 2;
 const LINK_SHIFT: u32 = 2;
 const LINK_MASK: u64 = 0x7ff;
+pub const INSERTS_SHIFT: u32 = 13;
 
 /// A word of a bucket for `row` under a fragment.
 pub fn entry(fragment: u64, row: RowId) -> u64 {
@@ -424,6 +425,13 @@ impl Segment {
         (is_whole && hits.count == 1).then(|| row_of(hits.words[0]))
     }
 
+    /// The inserts that the bucket of `hash` has seen, its predecessors' included.
+    pub fn inserts(&self, hash: u64) -> Option<u64> {
+        let header = self.bucket(hash).header().load(Acquire);
+        fence(Acquire);
+        (!self.retired.load(Relaxed)).then_some(header >> INSERTS_SHIFT)
+    }
+
     /// Locks the bucket of `hash`; nothing if the segment has been replaced.
     #[inline]
     pub fn lock(&self, hash: u64) -> Option<Locked<'_>> {
@@ -500,18 +508,21 @@ impl Segment {
         header.store(header.load(Relaxed) | POSTED, Relaxed);
     }
 
-    /// Ends the filling: unlocks every bucket.
-    pub fn open(&self) {
+    /// Ends the filling: unlocks every bucket, with the count of inserts that their predecessors had.
+    pub fn open(&self, inserts: u64) {
         for piece in self.pieces() {
             for at in 0..piece.buckets() {
                 let header = piece.bucket(at).header();
-                header.store(header.load(Relaxed) & !LOCKED, Release);
+                let word = header.load(Relaxed) & !LOCKED;
+                header.store(word & ((1 << INSERTS_SHIFT) - 1) | inserts << INSERTS_SHIFT, Release);
             }
         }
     }
 
-    /// For growth: locks every bucket for ever and gives `each` its entries with their hashes.
-    pub fn drain(&self, window: u32, mut each: impl FnMut(u64, u64)) {
+    /// For growth: locks every bucket for ever and gives `each` its entries with their hashes. Returns the largest count
+    /// of inserts met.
+    pub fn drain(&self, window: u32, mut each: impl FnMut(u64, u64)) -> u64 {
+        let mut inserts = 0;
         for (p, piece) in self.pieces().enumerate() {
             for at in 0..piece.buckets() {
                 let bucket = piece.bucket(at);
@@ -524,6 +535,7 @@ impl Segment {
                     }
                     spin.turn();
                 };
+                inserts = inserts.max(header >> INSERTS_SHIFT);
                 let low = self.lowest_hash(p, at);
                 for place in bucket.places(header) {
                     let entry = place.load(Relaxed);
@@ -533,6 +545,7 @@ impl Segment {
                 }
             }
         }
+        inserts
     }
 
     /// A hash not above any in this bucket, and less than one bucket below them.
@@ -636,6 +649,11 @@ impl Locked<'_> {
 
     pub fn set_posted(&mut self) {
         self.header |= POSTED;
+    }
+
+    /// For phantom checks: every insert counts, wherever its entry went.
+    pub fn count_insert(&mut self) {
+        self.header = self.header.wrapping_add(1 << INSERTS_SHIFT);
     }
 
     pub fn contains(&self, entry: u64) -> bool {

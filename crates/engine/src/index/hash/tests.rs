@@ -338,6 +338,22 @@ mod plain {
         assert_eq!(found.len(), 1_000);
     }
 
+    #[test]
+    fn a_stamp_changes_with_every_insert_and_through_growth() {
+        let index = HashIndex::with_geometry(SMALL, 0);
+        let mut stamp = index.insert_stamp(scattered(0));
+        for row in 0..30 {
+            index.insert(scattered(0), RowId(row));
+            let next = index.insert_stamp(scattered(0));
+            assert!(next > stamp, "row {row}");
+            stamp = next;
+        }
+        index.remove(scattered(0), RowId(3), || false);
+        assert_eq!(index.insert_stamp(scattered(0)), stamp);
+        (1..500).for_each(|i| assert!(index.insert(scattered(i), RowId(i))));
+        assert!(index.insert_stamp(scattered(0)) > stamp);
+    }
+
     /// Entries below `written` are always there, while the index grows many times and others come and go.
     #[test]
     fn readers_never_miss_a_constant_key() {
