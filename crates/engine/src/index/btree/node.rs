@@ -240,7 +240,7 @@ impl<'a> Node<'a> {
     #[inline]
     fn compare(self, keys: usize, row: usize, at: At<'_>) -> Ordering {
         let inline = self.shape().inline;
-        for (word, sought) in self.words[keys..].iter().zip(&at.key[..inline]) {
+        for (word, sought) in self.words[keys..keys + inline].iter().zip(at.key) {
             match word.load(Relaxed).cmp(sought) {
                 Ordering::Equal => {}
                 unequal => return unequal,

@@ -130,7 +130,7 @@ impl Tails {
     pub fn free(&self, tail: Tail, place: usize) {
         let mut numbers = Numbers::with_capacity(blocks_of(tail.len()));
         let mut number = tail.first();
-        while number != 0 && tail != Tail::NONE {
+        while number != 0 {
             numbers.push(number);
             number = self.block(number)[0].load(Relaxed) as u32;
         }
