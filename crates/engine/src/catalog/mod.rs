@@ -157,7 +157,7 @@ impl Index {
             }
             Tree::BTree(tree) => {
                 let keys = self.encode_many(guesses.len(), value, key);
-                tree.lookup_batch(keys, |i, row| guesses[i] = guesses[i].or(Some(row)));
+                tree.lookup_batch_of(guesses.len(), |i| keys.key(i), |i, row| guesses[i] = guesses[i].or(Some(row)));
             }
         }
     }
@@ -177,7 +177,10 @@ impl Index {
                 self.hash_many(value, hashes);
                 tree.lookup_batch(hashes, found);
             }
-            Tree::BTree(tree) => tree.lookup_batch(self.encode_many(count, value, key), found),
+            Tree::BTree(tree) => {
+                let keys = self.encode_many(count, value, key);
+                tree.lookup_batch_of(count, |i| keys.key(i), found);
+            }
         }
     }
 
@@ -191,19 +194,21 @@ impl Index {
         }
     }
 
-    /// The words of the keys, one after the other.
+    /// The words of the keys.
     fn encode_many<'k, 'a>(
         &self,
         count: usize,
         value: impl Fn(usize, usize) -> Value<'a>,
         key: &'k mut KeyBuf,
-    ) -> &'k [u64] {
+    ) -> &'k KeyBuf {
         key.many.clear();
+        key.many_ends.clear();
         for i in 0..count {
             self.spec.encode(key, |column| KeyPart::Value(value(i, column)));
             key.many.extend_from_slice(&key.words);
+            key.many_ends.push(key.many.len());
         }
-        &key.many
+        key
     }
 
     /// An empty index that expects `rows`. The message says why a key of these columns is not possible.
@@ -216,12 +221,14 @@ impl Index {
         rows: u64,
     ) -> Result<Index, String> {
         let spec = KeySpec::new(&def.columns, layout, |c| !table.columns[usize::from(c)].not_null, seed);
-        if def.kind == IndexKind::BTree && spec.words() > BTreeIndex::WIDTH_MAX {
-            return Err(format!("index key of {} bytes exceeds {}", spec.words() * 8, BTreeIndex::WIDTH_MAX * 8));
+        if def.kind == IndexKind::BTree && spec.nominal_words() > BTreeIndex::WIDTH_MAX {
+            let bytes = spec.nominal_words() * 8;
+            return Err(format!("index key of {bytes} bytes exceeds {}", BTreeIndex::WIDTH_MAX * 8));
         }
         let tree = match def.kind {
             IndexKind::Hash if rows > 0 => Tree::Hash(HashIndex::with_capacity(rows as usize)),
             IndexKind::Hash => Tree::Hash(HashIndex::new()),
+            IndexKind::BTree if spec.is_string() => Tree::BTree(BTreeIndex::with_tails(spec.words())),
             IndexKind::BTree => Tree::BTree(BTreeIndex::new(spec.words())),
         };
         Ok(Index { id, def, spec, tree })
@@ -264,7 +271,7 @@ impl Index {
         }
     }
 
-    /// Whether the key says more than rows of the same key can differ in: false for keys with cut byte strings.
+    /// Whether it gives rows in the order of their keys.
     pub fn is_ordered(&self) -> bool {
         matches!(self.tree, Tree::BTree(_))
     }

@@ -1,7 +1,9 @@
 //! Which rows have a key in this range? A B-link tree whose readers latch nothing (OLFIT).
 //!
-//! Keys are W words compared from the first, W fixed when the index is made; callers normalise columns into words whose
-//! order is theirs. Entries are ordered by (key, row id), so equal keys are neighbours and every entry is distinct.
+//! Keys are words compared from the first; callers normalise columns into words whose order is theirs. Either all keys of a tree have as many words,
+//! which lie in the nodes; or they have at least so many, and what a key has beyond them lies outside of the nodes (`tails`). Of two keys that
+//! are equal as far as both go, the shorter one comes first. Entries are ordered by (key, row id), so equal keys are neighbours and every entry
+//! is distinct.
 //!
 //! A reader copies what it needs of a node between two equal readings of its version, and only then believes it. A writer
 //! latches the node it changes; to split one it adds a right neighbour, links it, lets the latch go and tells the parent.
@@ -22,14 +24,20 @@
 //! 7. Nobody registers to read a node, and nobody waits for readers: a dead node's number is given out again at once. Links are compared
 //!    with the life that they find (`node` invariant 3), so that a link to a node that died leads back to the root, never astray.
 //!
+//! 8. A key's words beyond its node's belong to that node's entry, and are read as the node is: copied or compared between two equal readings of the
+//!    node's version, from memory that stays the tree's. They are given up under the node's latch only (`tails` invariants 1 to 3).
+//!
 //! The height never falls: a tree that was large and is small has inner nodes of one child at its top.
 
 mod node;
+mod numbered;
+mod tails;
 #[cfg(test)]
 mod tests;
 mod word;
 
 use self::node::{At, Latched, Link, Node, Nodes, Root, Shape, row_id};
+use self::tails::{Tail, Tails, blocks_of};
 use super::tally::Tally;
 use super::{Conflict, Probe};
 use crate::ids::RowId;
@@ -47,7 +55,9 @@ const BATCH: usize = 16;
 const LEVELS_MAX: usize = 16;
 
 pub struct BTreeIndex {
+    /// Words of each key, or the fewest if there are tails.
     width: usize,
+    tails: Option<Arc<Tails>>,
     /// No other tree's.
     number: u64,
     leaves: Nodes,
@@ -73,6 +83,8 @@ const NO_PATH: Path = [Link::NONE; LEVELS_MAX];
 
 impl BTreeIndex {
     pub const WIDTH_MAX: usize = 64;
+    /// The longest key of a tree whose keys differ in length.
+    pub const KEY_WORDS_MAX: usize = 512;
 
     /// An empty index over keys of `width` words.
     pub fn new(width: usize) -> BTreeIndex {
@@ -80,14 +92,22 @@ impl BTreeIndex {
         BTreeIndex::with_shapes(Shape::leaf(width), Shape::inner(width))
     }
 
+    /// An empty index over keys of `width` to [`KEY_WORDS_MAX`](Self::KEY_WORDS_MAX) words, of which a node has the first `width`.
+    pub fn with_tails(width: usize) -> BTreeIndex {
+        assert!((2..Self::WIDTH_MAX).contains(&width), "a node has 2 to 63 words of a key");
+        BTreeIndex::with_shapes(Shape::leaf(width + 1).with_tails(), Shape::inner(width + 1).with_tails())
+    }
+
     fn with_shapes(leaf: Shape, inner: Shape) -> BTreeIndex {
-        let leaves = Nodes::new(leaf);
+        let tails = leaf.has_tails().then(|| Arc::new(Tails::new()));
+        let leaves = Nodes::new(leaf, tails.clone());
         let first = leaves.add().id;
         BTreeIndex {
-            width: leaf.width,
+            width: leaf.inline,
             number: word::number(),
             leaves,
-            inners: Nodes::new(inner),
+            inners: Nodes::new(inner, tails.clone()),
+            tails,
             root: Root::new(0, first),
             growth: Mutex::new(()),
             tally: Tally::new(),
@@ -103,6 +123,9 @@ impl BTreeIndex {
 
     /// As `charge_to`, for a part of a structure that has paid for it.
     pub(super) fn draw_on(&self, account: Arc<Account>) {
+        if let Some(tails) = &self.tails {
+            tails.draw_on(account.clone());
+        }
         self.account.set(account).expect("an index is charged once");
     }
 
@@ -123,11 +146,37 @@ impl BTreeIndex {
         }
     }
 
-    /// Takes what a build of so many entries in so many parts needs at most; [`join`](Self::join) gives back what it did not.
-    pub fn take_for_build(&self, entries: usize, parts: usize, claim: Claim) -> bool {
+    /// The tail of a key that an entry in the node `place` is to have.
+    fn new_tail(&self, at: At<'_>, place: u32, claim: Claim) -> Result<Tail, Conflict> {
+        let Some(tails) = &self.tails else { return Ok(Tail::NONE) };
+        tails.add(&at.key[self.width..], place as usize, claim).ok_or(Conflict::OutOfMemory)
+    }
+
+    /// Whether the words that a key has beyond its node's are few enough.
+    fn admits(&self, key: &[u64]) -> bool {
+        match self.tails {
+            None => key.len() == self.width,
+            Some(_) => (self.width..=Self::KEY_WORDS_MAX).contains(&key.len()),
+        }
+    }
+
+    /// What the words of a key take outside of the nodes.
+    pub fn tail_blocks(&self, key: &[u64]) -> usize {
+        blocks_of(key.len() - self.width)
+    }
+
+    /// Takes what a build of so many entries in so many parts needs, whose keys have so many [`tail_blocks`](Self::tail_blocks): at most, but for keys
+    /// that end leaves and are longer than others. [`join`](Self::join) gives back what was not needed.
+    pub fn take_for_build(&self, entries: usize, parts: usize, tail_blocks: usize, claim: Claim) -> bool {
         let Some(account) = self.account.get() else { return true };
         let mut nodes = entries.div_ceil(self.leaves.capacity()) + parts;
         let mut bytes = nodes * self.leaves.node_bytes();
+        if let Some(tails) = &self.tails {
+            // The last key of each leaf is stored twice more.
+            let blocks = tail_blocks + 2 * (tail_blocks.div_ceil(self.leaves.capacity()) + parts);
+            tails.prepay(blocks);
+            bytes += blocks * Tails::BLOCK_BYTES;
+        }
         while nodes > 1 {
             nodes = nodes.div_ceil(self.inners.capacity());
             bytes += nodes * self.inners.node_bytes();
@@ -162,13 +211,13 @@ impl BTreeIndex {
         for (key, row) in entries {
             let at = self.at(key.as_ref(), row);
             if !last.is_empty() {
-                let order = last.iter().copied().cmp(at.words());
+                let order = At::of(&last).cmp(&at);
                 assert!(order != Ordering::Greater, "a tree is built from entries in ascending order");
                 if order == Ordering::Equal {
                     continue;
                 }
             }
-            level.append(at, None, &last);
+            level.append(at);
             self.tally.add(level.node.id as usize);
             last.clear();
             last.extend(at.words());
@@ -185,7 +234,7 @@ impl BTreeIndex {
             let first = match joined.take() {
                 None => part.first,
                 Some((first, end, high)) => {
-                    self.leaves.node(end.id()).latch(end.id()).end_at(part.first, At::of(&high));
+                    self.leaves.node(end.id()).latch(end.id()).end_at_last(part.first);
                     ends.push(End { link: end, high, right: part.first });
                     first
                 }
@@ -198,15 +247,12 @@ impl BTreeIndex {
         while !ends.is_empty() {
             // `ends` lacks the last node of the level below, which ends nowhere.
             let mut level = LevelBuilder { nodes: &self.inners, node: self.inners.add(), ends: Vec::new() };
-            let mut last: Vec<u64> = Vec::new();
             let children = std::mem::take(&mut ends);
             let edge = children.last().map_or(Link::NONE, |end| end.right);
             for End { link, high, .. } in children {
-                level.append(At::of(&high), Some(link), &last);
-                last = high;
+                level.append_child(At::of(&high), link);
             }
-            let nothing = vec![0; self.width + 1];
-            level.append(At::of(&nothing), Some(edge), &last);
+            level.append_last(edge);
             top = level.node.own_link();
             ends = level.finish();
             height += 1;
@@ -216,13 +262,16 @@ impl BTreeIndex {
     }
 
     fn settle_account(&self) {
+        if let Some(tails) = &self.tails {
+            tails.prepay(0);
+        }
         if let Some(account) = self.account.get() {
             account.hold(self.memory_bytes() as u64, Claim::Forced);
         }
     }
 
     fn at<'a>(&self, key: &'a [u64], row: RowId) -> At<'a> {
-        assert_eq!(key.len(), self.width, "a key has as many words as its index");
+        assert!(self.admits(key), "a key of {} words is none of its index", key.len());
         At { key, row: row.0 }
     }
 
@@ -416,16 +465,18 @@ impl BTreeIndex {
         if i < leaf.count() && leaf.compare_entry(i, at) == Ordering::Equal {
             return Ok(Placed::Present);
         }
+        let tail = self.new_tail(at, leaf.id, claim)?;
         if !leaf.is_full() {
             self.tally.add(leaf.id as usize);
-            leaf.insert(i, at);
+            leaf.insert(i, at, tail);
             return Ok(Placed::Done);
         }
         let Some(mut new) = self.try_add(&self.leaves, claim) else {
+            self.tails.iter().for_each(|tails| tails.free(tail, leaf.id as usize));
             return Err(Conflict::OutOfMemory);
         };
         self.tally.add(leaf.id as usize);
-        let high = leaf.split_leaf(&mut new, i, at);
+        let high = leaf.split_leaf(&mut new, i, at, tail);
         Ok(Placed::Split { high, right: new.own_link() })
     }
 
@@ -464,7 +515,7 @@ impl BTreeIndex {
             if top < level {
                 let mut new = self.add_inner();
                 new.append(at, Some(self.nodes(top).node(root).link(root)));
-                new.append(at, Some(right));
+                new.append_last(right);
                 let id = new.id;
                 drop(new);
                 self.root.store(level, id);
@@ -593,26 +644,36 @@ impl BTreeIndex {
 
     /// Calls `found(i, row)` with each row that has an entry of the i-th key, for all i in order. `keys` are their words, one key after the
     /// other. The misses of many keys are waited for together: all go down a level before one goes down the next.
-    pub fn lookup_batch(&self, keys: &[u64], mut found: impl FnMut(usize, RowId)) {
+    pub fn lookup_batch(&self, keys: &[u64], found: impl FnMut(usize, RowId)) {
+        self.lookup_batch_of(keys.len() / self.width, |i| &keys[i * self.width..(i + 1) * self.width], found);
+    }
+
+    /// The same with `count` keys, the i-th `key(i)`.
+    pub fn lookup_batch_of<'k>(
+        &self,
+        count: usize,
+        key: impl Fn(usize) -> &'k [u64],
+        mut found: impl FnMut(usize, RowId),
+    ) {
         let mut leaves = [Link::NONE; BATCH];
-        for (batch, first) in keys.chunks(BATCH * self.width).zip((0..).step_by(BATCH)) {
-            let leaves = &mut leaves[..batch.len() / self.width];
+        for first in (0..count).step_by(BATCH) {
+            let leaves = &mut leaves[..BATCH.min(count - first)];
             let (mut level, root) = self.top();
             leaves.fill(root);
             while level > 0 {
                 level -= 1;
                 // Whose node died goes down alone, at the end.
-                for (link, key) in leaves.iter_mut().zip(batch.chunks_exact(self.width)).filter(|(l, _)| !l.is_none()) {
-                    *link = self.child_covering(*link, At { key, row: 0 }).unwrap_or_default();
+                for (link, i) in leaves.iter_mut().zip(first..).filter(|(l, _)| !l.is_none()) {
+                    *link = self.child_covering(*link, At { key: key(i), row: 0 }).unwrap_or_default();
                     if !link.is_none() {
                         self.nodes(level).node(link.id()).prefetch();
                     }
                 }
             }
-            for (i, (&mut link, key)) in leaves.iter_mut().zip(batch.chunks_exact(self.width)).enumerate() {
-                let leaf = if link.is_none() { self.find_leaf(At { key, row: 0 }) } else { link };
-                let _: ControlFlow<()> = self.lookup_from(leaf, key, |row| {
-                    found(first + i, row);
+            for (&mut link, i) in leaves.iter_mut().zip(first..) {
+                let leaf = if link.is_none() { self.find_leaf(At { key: key(i), row: 0 }) } else { link };
+                let _: ControlFlow<()> = self.lookup_from(leaf, key(i), |row| {
+                    found(i, row);
                     ControlFlow::Continue(())
                 });
             }
@@ -697,14 +758,16 @@ impl BTreeIndex {
         ControlFlow::Continue(())
     }
 
-    /// A cursor over the entries whose keys lie within the bounds.
+    /// A cursor over the entries whose keys lie within the bounds. Where keys differ in length, bounds are included: no key is the last before another.
     pub fn scan(&self, lower: Bound<&[u64]>, upper: Bound<&[u64]>, direction: Direction) -> Cursor {
         let entry = |key: &[u64], row: u64| -> Vec<u64> { At { key, row }.words().collect() };
         let nothing = vec![0; self.width];
         for bound in [lower, upper] {
             if let Bound::Included(key) | Bound::Excluded(key) = bound {
-                assert_eq!(key.len(), self.width, "a bound has as many words as the index's keys");
+                assert!(self.admits(key), "a bound has as many words as the index's keys");
             }
+            let is_excluded = matches!(bound, Bound::Excluded(_));
+            assert!(!is_excluded || self.tails.is_none(), "bounds are included where keys differ in length");
         }
         let lower = match lower {
             Bound::Included(key) => Some(entry(key, 0)),
@@ -714,10 +777,10 @@ impl BTreeIndex {
         let upper = match upper {
             Bound::Included(key) => Some(entry(key, u64::MAX)),
             Bound::Excluded(key) => predecessor(entry(key, 0)),
-            Bound::Unbounded => Some(vec![u64::MAX; self.width + 1]),
+            Bound::Unbounded => Some(self.above_all()),
         };
         let done = match (&lower, &upper) {
-            (Some(lower), Some(upper)) => lower > upper,
+            (Some(lower), Some(upper)) => At::of(lower) > At::of(upper),
             _ => true,
         };
         Cursor {
@@ -728,6 +791,12 @@ impl BTreeIndex {
             done,
             stamp: LeafStamp::default(),
         }
+    }
+
+    /// A position at or above every entry.
+    fn above_all(&self) -> Vec<u64> {
+        let words = if self.tails.is_some() { Self::KEY_WORDS_MAX } else { self.width };
+        vec![u64::MAX; words + 1]
     }
 
     /// Whether no entry has come into the leaf since its stamp was taken.
@@ -755,7 +824,8 @@ impl BTreeIndex {
     }
 
     pub fn memory_bytes(&self) -> usize {
-        size_of::<Self>() + self.leaves.memory_bytes() + self.inners.memory_bytes()
+        let tails = self.tails.as_ref().map_or(0, |tails| tails.memory_bytes());
+        size_of::<Self>() + self.leaves.memory_bytes() + self.inners.memory_bytes() + tails
     }
 }
 
@@ -804,16 +874,29 @@ struct LevelBuilder<'a> {
 }
 
 impl<'a> LevelBuilder<'a> {
-    /// `last` is the entry appended before.
-    fn append(&mut self, at: At<'_>, child: Option<Link>, last: &[u64]) {
+    fn append(&mut self, at: At<'_>) {
+        self.make_room();
+        self.node.append(at, None);
+    }
+
+    fn append_child(&mut self, high: At<'_>, child: Link) {
+        self.make_room();
+        self.node.append(high, Some(child));
+    }
+
+    fn append_last(&mut self, child: Link) {
+        self.make_room();
+        self.node.append_last(child);
+    }
+
+    fn make_room(&mut self) {
         if self.node.is_full() {
             let new = self.nodes.add();
             let right = new.own_link();
-            self.node.end_at(right, At::of(last));
-            self.ends.push(End { link: self.node.own_link(), high: last.to_vec(), right });
+            let high = self.node.end_at_last(right);
+            self.ends.push(End { link: self.node.own_link(), high, right });
             self.node = new;
         }
-        self.node.append(at, child);
     }
 
     fn finish(self) -> Vec<End> {
@@ -821,7 +904,7 @@ impl<'a> LevelBuilder<'a> {
     }
 }
 
-/// The next entry in the order; nothing after the last.
+/// The next entry in the order, of keys of one length or of a row that is not the last of its key; nothing after the last.
 fn successor(mut entry: Vec<u64>) -> Option<Vec<u64>> {
     for word in entry.iter_mut().rev() {
         let (next, carries) = word.overflowing_add(1);
@@ -845,12 +928,15 @@ fn predecessor(mut entry: Vec<u64>) -> Option<Vec<u64>> {
     None
 }
 
-/// Entries copied out of an index: keys of its width with their rows.
+/// Entries copied out of an index: keys with their rows.
 #[derive(Clone, Debug, Default)]
 pub struct Entries {
-    /// W key words and a row id each.
+    /// A key's words and a row id each.
     words: Vec<u64>,
+    /// How many words each entry has; 0 if they differ.
     stride: usize,
+    /// Where each entry ends, if they differ.
+    ends: Vec<usize>,
 }
 
 impl Entries {
@@ -859,7 +945,7 @@ impl Entries {
     }
 
     pub fn len(&self) -> usize {
-        self.words.len().checked_div(self.stride).unwrap_or(0)
+        self.words.len().checked_div(self.stride).unwrap_or(self.ends.len())
     }
 
     pub fn is_empty(&self) -> bool {
@@ -867,8 +953,25 @@ impl Entries {
     }
 
     pub fn get(&self, i: usize) -> (&[u64], RowId) {
-        let at = At::of(&self.words[i * self.stride..(i + 1) * self.stride]);
+        let (from, to) = match self.stride {
+            0 => (i.checked_sub(1).map_or(0, |before| self.ends[before]), self.ends[i]),
+            stride => (i * stride, (i + 1) * stride),
+        };
+        let at = At::of(&self.words[from..to]);
         (at.key, row_id(at.row))
+    }
+
+    fn clear(&mut self) {
+        self.words.clear();
+        self.ends.clear();
+    }
+
+    /// Adds an entry as a reader sees it: it means something once that is validated.
+    fn push(&mut self, node: Node<'_>, i: usize) {
+        node.append_entry(i, &mut self.words);
+        if self.stride == 0 {
+            self.ends.push(self.words.len());
+        }
     }
 
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = (&[u64], RowId)> + ExactSizeIterator {
@@ -901,8 +1004,8 @@ impl Cursor {
     /// Replaces `out` by the next entries in the direction of the scan; false, and nothing in `out`, at its end. An entry
     /// present throughout the scan is returned once; one that comes or goes meanwhile, once or not at all.
     pub fn next_batch(&mut self, tree: &BTreeIndex, out: &mut Entries) -> bool {
-        out.words.clear();
-        out.stride = tree.width + 1;
+        out.clear();
+        out.stride = if tree.tails.is_some() { 0 } else { tree.width + 1 };
         while !self.done && out.is_empty() {
             match self.direction {
                 Direction::Forward => self.step_forward(tree, out),
@@ -919,7 +1022,7 @@ impl Cursor {
 
     fn step_forward(&mut self, tree: &BTreeIndex, out: &mut Entries) {
         let mut link = self.leaf;
-        let mut high = Vec::with_capacity(out.stride);
+        let mut high = Vec::with_capacity(tree.width + 1);
         loop {
             if link.is_none() {
                 link = tree.descend(0, At::of(&self.lower), &mut { NO_PATH }, None);
@@ -931,8 +1034,8 @@ impl Cursor {
             let inserts = leaf.inserts();
             if !goes_right {
                 let (from, to) = self.range(leaf);
-                out.words.clear();
-                (from..to).for_each(|i| leaf.append_entry(i, &mut out.words));
+                out.clear();
+                (from..to).for_each(|i| out.push(leaf, i));
                 leaf.copy_high(&mut high);
             }
             if !leaf.end_read(seen) {
@@ -940,12 +1043,12 @@ impl Cursor {
             }
             if !is_alive || goes_right {
                 link = if is_alive { right } else { Link::NONE };
-                out.words.clear();
+                out.clear();
                 continue;
             }
             self.stamp = LeafStamp { leaf: link, inserts };
             match successor(high) {
-                Some(next) if !right.is_none() && next <= self.upper => {
+                Some(next) if !right.is_none() && At::of(&next) <= At::of(&self.upper) => {
                     self.lower = next;
                     self.leaf = right;
                 }
@@ -956,9 +1059,9 @@ impl Cursor {
     }
 
     fn step_backward(&mut self, tree: &BTreeIndex, out: &mut Entries) {
-        let mut low = Vec::with_capacity(out.stride);
+        let mut low = Vec::with_capacity(tree.width + 1);
         let mut link = Link::NONE;
-        let mut high = Vec::with_capacity(out.stride);
+        let mut high = Vec::with_capacity(tree.width + 1);
         loop {
             if link.is_none() {
                 link = tree.descend(0, At::of(&self.upper), &mut { NO_PATH }, Some(&mut low));
@@ -972,14 +1075,14 @@ impl Cursor {
                 leaf.copy_high(&mut high);
             } else {
                 let (from, to) = self.range(leaf);
-                out.words.clear();
-                (from..to).rev().for_each(|i| leaf.append_entry(i, &mut out.words));
+                out.clear();
+                (from..to).rev().for_each(|i| out.push(leaf, i));
             }
             if !leaf.end_read(seen) {
                 continue;
             }
             if !is_alive {
-                out.words.clear();
+                out.clear();
                 link = Link::NONE;
                 continue;
             }
@@ -989,7 +1092,7 @@ impl Cursor {
                 continue;
             }
             self.stamp = LeafStamp { leaf: link, inserts };
-            if low.is_empty() || low < self.lower {
+            if low.is_empty() || At::of(&low) < At::of(&self.lower) {
                 self.done = true;
             } else {
                 self.upper = low;

@@ -6,7 +6,7 @@
 //! | module | structure | key |
 //! |---|---|---|
 //! | [`hash`] | extendible hashing in cache-line buckets | a 64-bit hash, of which 29 bits or more are kept |
-//! | [`btree`] | B-link tree under OLFIT versions | a fixed number of words, compared from the first |
+//! | [`btree`] | B-link tree under OLFIT versions | words, compared from the first: as many in each, or as many as a key takes |
 //! | `latch` | the version word of a tree node | |
 //! | `words` | memory made of atomic words | |
 //!
@@ -24,7 +24,8 @@
 //! 4. Memory of nodes and segments stays readable, and stays the same kind of node, until its index is dropped: a reader that lost a race reads
 //!    an obsolete word, or one of another node of its kind, and finds out before it believes it. A hash segment's pieces are used again only
 //!    once `retired` is set, which a reader looks at last; a tree node's number is given out again under another *life*, which every link
-//!    names and every reader compares in the same validated reading. So what is removed is used again at once, and no reader holds it up.
+//!    names and every reader compares in the same validated reading. What a key has beyond its node's words is written over only once that node
+//!    has changed, which its readers find. So what is removed is used again at once, and no reader holds it up.
 //! 5. A unique check and its insert are one step towards every other insert of the key, and towards the removal of the
 //!    entry: both are under the latch of the key's bucket or first leaf.
 //! 6. Version words count up in at least 51 bits and are never reset: at 10^7 changes a second of one bucket they repeat

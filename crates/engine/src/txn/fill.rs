@@ -64,8 +64,80 @@ pub(crate) struct Filling<'a> {
     aged: Mutex<Vec<RowId>>,
 }
 
-/// Keys and row ids, one after another, in order once sorted.
-type Run = Vec<u64>;
+/// Entries, in order once sorted: each a key and a row id.
+#[derive(Default)]
+struct Run {
+    /// Of entries of one length one after another. Of others each comes behind the number of its words.
+    words: Vec<u64>,
+    /// Words of each entry; 0 if they differ.
+    stride: usize,
+    /// Where the entries begin, in their order, if they differ in length.
+    starts: Vec<u64>,
+}
+
+/// A part of a run.
+#[derive(Clone, Copy)]
+struct Slice<'a> {
+    run: &'a Run,
+    from: usize,
+    to: usize,
+}
+
+impl Run {
+    fn new(index: &Index) -> Run {
+        let stride = if index.spec.is_string() { 0 } else { index.spec.words() + 1 };
+        Run { stride, ..Run::default() }
+    }
+
+    fn len(&self) -> usize {
+        self.words.len().checked_div(self.stride).unwrap_or(self.starts.len())
+    }
+
+    fn is_empty(&self) -> bool {
+        self.words.is_empty()
+    }
+
+    fn entry(&self, i: usize) -> &[u64] {
+        match self.stride {
+            0 => entry_at(&self.words, self.starts[i]),
+            stride => &self.words[i * stride..(i + 1) * stride],
+        }
+    }
+
+    fn push(&mut self, key: &[u64], id: RowId) {
+        if self.stride == 0 {
+            self.starts.push(self.words.len() as u64);
+            self.words.push(key.len() as u64 + 1);
+        }
+        self.words.extend_from_slice(key);
+        self.words.push(id.0);
+    }
+
+    fn sort(&mut self) {
+        let Run { words, stride, starts } = self;
+        match *stride {
+            // Keys of which none is the beginning of another: with a row id behind each they are in the same order.
+            0 => starts.sort_unstable_by(|&a, &b| entry_at(words, a).cmp(entry_at(words, b))),
+            stride => sort(words, stride),
+        }
+    }
+
+    /// The first entry that is not below `cut`.
+    fn lower_bound(&self, cut: &[u64]) -> usize {
+        let (mut low, mut high) = (0, self.len());
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if self.entry(middle) < cut { low = middle + 1 } else { high = middle }
+        }
+        low
+    }
+}
+
+/// An entry behind the number of its words.
+fn entry_at(words: &[u64], start: u64) -> &[u64] {
+    let start = start as usize;
+    &words[start + 1..][..words[start] as usize]
+}
 
 impl<'a> Filling<'a> {
     /// `indexes` are empty, and need not be the table's yet.
@@ -96,18 +168,26 @@ struct Scratch<'a, O: Overseer> {
 }
 
 impl<O: Overseer> Scratch<'_, O> {
-    /// Room for another entry of so many words.
+    /// Room for another entry of so many key words.
     fn make_room(&self, run: &mut Run, words: usize) -> Result<(), Unfit> {
+        if run.stride > 0 {
+            return self.make_room_in(&mut run.words, words + 1);
+        }
+        self.make_room_in(&mut run.words, words + 2)?;
+        self.make_room_in(&mut run.starts, 1)
+    }
+
+    fn make_room_in(&self, list: &mut Vec<u64>, words: usize) -> Result<(), Unfit> {
         const FIRST_WORDS: usize = 1 << 10;
-        if run.len() + words <= run.capacity() {
+        if list.len() + words <= list.capacity() {
             return Ok(());
         }
-        let more = run.capacity().max(FIRST_WORDS);
+        let more = list.capacity().max(FIRST_WORDS);
         if !self.overseer.take_scratch(more as u64 * 8) {
             return Err(Unfit::OutOfMemory);
         }
         self.taken.fetch_add(more as u64 * 8, Ordering::Relaxed);
-        run.reserve_exact(run.capacity() + more - run.len());
+        list.reserve_exact(list.capacity() + more - list.len());
         Ok(())
     }
 }
@@ -169,7 +249,7 @@ impl<'s, 'b, O: Overseer> Collector<'s, 'b, O> {
         }
         self.hand_in();
         self.hashes.resize_with(table.indexes.len(), Vec::new);
-        self.runs.resize_with(table.indexes.len(), Vec::new);
+        self.runs = table.indexes.iter().map(|index| Run::new(index)).collect();
         self.table = Some(table);
     }
 
@@ -177,11 +257,9 @@ impl<'s, 'b, O: Overseer> Collector<'s, 'b, O> {
     fn hand_in(&mut self) {
         let Some(table) = self.table.take() else { return };
         table.aged.lock().append(&mut self.aged);
-        let indexes = table.indexes.iter().zip(&table.runs);
-        for (run, (index, runs)) in self.runs.iter_mut().zip(indexes) {
-            let mut run = std::mem::take(run);
+        for (mut run, runs) in self.runs.drain(..).zip(&table.runs) {
             if !run.is_empty() {
-                sort(&mut run, index.spec.words() + 1);
+                run.sort();
                 runs.lock().push(run);
             }
         }
@@ -228,9 +306,8 @@ impl<'s, 'b, O: Overseer> Collector<'s, 'b, O> {
                 Tree::Hash(_) => self.hashes[i].push((index.spec.hash_row(&table.layout, &self.row), id)),
                 Tree::BTree(_) => {
                     index.spec.of_row(&table.layout, &self.row, &mut self.key);
-                    self.scratch.make_room(&mut self.runs[i], self.key.words.len() + 1)?;
-                    self.runs[i].extend_from_slice(&self.key.words);
-                    self.runs[i].push(id.0);
+                    self.scratch.make_room(&mut self.runs[i], self.key.words.len())?;
+                    self.runs[i].push(&self.key.words, id);
                 }
             }
         }
@@ -279,7 +356,7 @@ impl Twins<'_> {
 // ---- B+-trees
 
 /// Sorts entries of so many words each.
-fn sort(run: &mut Run, words: usize) {
+fn sort(run: &mut Vec<u64>, words: usize) {
     /// Entries as arrays of their length: compared in place, and moved whole.
     fn arrays<const WORDS: usize>(run: &mut [u64]) {
         run.as_chunks_mut::<WORDS>().0.sort_unstable();
@@ -320,10 +397,10 @@ fn build_trees<O: Overseer>(batch: &[Filling<'_>], crew: Crew, overseer: &O) -> 
         for (index, runs) in filling.indexes.iter().zip(&filling.runs) {
             if let Tree::BTree(tree) = &index.tree {
                 let runs = std::mem::take(&mut *runs.lock());
-                let words = index.spec.words() + 1;
-                let cuts = cuts(&runs, words, crew.threads);
-                let entries = runs.iter().map(|run| run.len() / words).sum();
-                if overseer.is_checked() && !tree.take_for_build(entries, cuts.len() + 1, Claim::Growth) {
+                let cuts = cuts(&runs, crew.threads);
+                let entries = runs.iter().map(Run::len).sum();
+                let tail_blocks = runs.iter().map(|run| tail_blocks(tree, run)).sum();
+                if overseer.is_checked() && !tree.take_for_build(entries, cuts.len() + 1, tail_blocks, Claim::Growth) {
                     return Err(Unfit::OutOfMemory);
                 }
                 let parts = (0..=cuts.len()).map(|_| Mutex::default()).collect();
@@ -346,16 +423,23 @@ fn build_trees<O: Overseer>(batch: &[Filling<'_>], crew: Crew, overseer: &O) -> 
     Ok(())
 }
 
+/// What the keys of a run take outside of the tree's nodes.
+fn tail_blocks(tree: &BTreeIndex, run: &Run) -> usize {
+    if run.stride > 0 {
+        return 0;
+    }
+    (0..run.len()).map(|i| run.entry(i)).map(|entry| tree.tail_blocks(&entry[..entry.len() - 1])).sum()
+}
+
 /// Keys that cut the runs into about equal parts, from the longest run. Small trees are not cut.
-fn cuts(runs: &[Run], words: usize, parts: usize) -> Vec<Vec<u64>> {
+fn cuts(runs: &[Run], parts: usize) -> Vec<Vec<u64>> {
     const PART_ENTRIES: usize = 1 << 14;
-    let entries: usize = runs.iter().map(|run| run.len() / words).sum();
+    let entries: usize = runs.iter().map(Run::len).sum();
     let parts = parts.min(entries / PART_ENTRIES).max(1);
     let Some(longest) = runs.iter().max_by_key(|run| run.len()) else { return Vec::new() };
-    let at = |part: usize| longest.len() / words * part / parts * words;
     let cut = |part: usize| {
-        let mut cut = longest[at(part)..at(part) + words].to_vec();
-        cut[words - 1] = 0;
+        let mut cut = longest.entry(longest.len() * part / parts).to_vec();
+        *cut.last_mut().expect("an entry has a row id") = 0;
         cut
     };
     (1..parts).map(cut).collect()
@@ -364,19 +448,17 @@ fn cuts(runs: &[Run], words: usize, parts: usize) -> Vec<Vec<u64>> {
 impl Cut<'_> {
     /// Merges what lies between two cuts into leaves.
     fn build<O: Overseer>(&self, part: usize, overseer: &O) -> Result<TreePart, Unfit> {
-        let words = self.index.spec.words() + 1;
-        let bound = |run: &Run, cut: Option<&Vec<u64>>, otherwise: usize| match cut {
-            Some(cut) => lower_bound(run, words, cut) * words,
-            None => otherwise,
-        };
         let low = part.checked_sub(1).map(|before| &self.cuts[before]);
         let high = self.cuts.get(part);
-        let slices = self.runs.iter().map(|run| &run[bound(run, low, 0)..bound(run, high, run.len())]);
-        let slices: Vec<&[u64]> = slices.filter(|slice| !slice.is_empty()).collect();
+        let slice = |run| Slice {
+            run,
+            from: low.map_or(0, |cut| run.lower_bound(cut)),
+            to: high.map_or(run.len(), |cut| run.lower_bound(cut)),
+        };
+        let slices: Vec<Slice<'_>> = self.runs.iter().map(slice).filter(|slice| slice.from < slice.to).collect();
         let is_checked = overseer.is_checked() && self.index.def.is_key() && !planted::is(Bug::SkipBuildCheck);
         let twins = is_checked.then_some(Twins { table: self.table, index: self.index });
-        let mut merge =
-            Merge { slices, words, overseer, twins, alike: Vec::new(), key: Vec::new(), seen: 0, unfit: None };
+        let mut merge = Merge { slices, overseer, twins, alike: Vec::new(), key: Vec::new(), seen: 0, unfit: None };
         let built = self.tree.build_part(part == 0, &mut merge);
         merge.close();
         merge.unfit.map_or(Ok(built), Err)
@@ -385,8 +467,7 @@ impl Cut<'_> {
 
 /// Entries of several sorted runs in one order. Ends early when it is found that the index cannot be.
 struct Merge<'a, O: Overseer> {
-    slices: Vec<&'a [u64]>,
-    words: usize,
+    slices: Vec<Slice<'a>>,
     overseer: &'a O,
     /// Given where keys are checked.
     twins: Option<Twins<'a>>,
@@ -401,7 +482,6 @@ impl<'a, O: Overseer> Iterator for &mut Merge<'a, O> {
     type Item = (&'a [u64], RowId);
 
     fn next(&mut self) -> Option<Self::Item> {
-        let words = self.words;
         self.seen += 1;
         if self.seen.is_multiple_of(LOOK_EVERY) && self.overseer.is_cancelled() {
             self.unfit = Some(Unfit::Cancelled);
@@ -409,14 +489,15 @@ impl<'a, O: Overseer> Iterator for &mut Merge<'a, O> {
         if self.unfit.is_some() {
             return None;
         }
-        let (first, _) = self.slices.iter().enumerate().min_by_key(|(_, slice)| &slice[..words])?;
-        let (entry, rest) = self.slices[first].split_at(words);
-        if rest.is_empty() {
+        let (first, _) = self.slices.iter().enumerate().min_by_key(|(_, slice)| slice.run.entry(slice.from))?;
+        let Slice { run, from, to } = self.slices[first];
+        if from + 1 == to {
             self.slices.swap_remove(first);
         } else {
-            self.slices[first] = rest;
+            self.slices[first].from += 1;
         }
-        let (key, row) = (&entry[..words - 1], RowId(entry[words - 1]));
+        let (row, key) = run.entry(from).split_last().expect("an entry has a row id");
+        let row = RowId(*row);
         if self.twins.is_some() {
             self.note(key, row);
         }
@@ -444,14 +525,4 @@ impl<O: Overseer> Merge<'_, O> {
         }
         self.alike.clear();
     }
-}
-
-/// The first entry of a sorted run that is not below `cut`.
-fn lower_bound(run: &Run, words: usize, cut: &[u64]) -> usize {
-    let (mut low, mut high) = (0, run.len() / words);
-    while low < high {
-        let middle = low + (high - low) / 2;
-        if &run[middle * words..(middle + 1) * words] < cut { low = middle + 1 } else { high = middle }
-    }
-    low
 }

@@ -70,6 +70,8 @@ mod restore;
 mod sequences;
 mod keys;
 mod load;
+#[cfg(test)]
+mod tests;
 
 pub use advisory::{AdvisoryKeys, KeyTaken};
 pub(crate) use fill::{Filling, Overseer, fill};

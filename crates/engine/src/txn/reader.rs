@@ -17,7 +17,7 @@ use super::values::fetch_extension;
 use crate::catalog::{Index, Table, Tree};
 use crate::ids::{Cts, PageNo, RowId};
 use crate::index::{Cursor, Direction, Entries};
-use crate::schema::{KeyBuf, Picks, Row, Value};
+use crate::schema::{KeyBuf, KeySpec, Picks, Row, Value};
 use crate::table::SessionNo;
 use parking_lot::RwLock;
 use std::ops::{Bound, ControlFlow};
@@ -215,7 +215,8 @@ impl Batch<'_> {
         let Tree::BTree(tree) = &index.tree else {
             return None;
         };
-        let (lower, upper) = (Bound::Included(lower.words.as_slice()), Bound::Included(upper.words.as_slice()));
+        let (lower, upper) =
+            (Bound::Included(KeySpec::lower_end(&lower.words)), Bound::Included(upper.words.as_slice()));
         let cursor = tree.scan(lower, upper, Direction::Forward);
         Some(EntryCursor { tree: cursor, entries: Entries::new(), at: 0 })
     }

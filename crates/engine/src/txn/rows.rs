@@ -56,7 +56,7 @@ pub struct RangeCursor {
     batch: Entries,
     at: usize,
     direction: Direction,
-    /// Rows that the index's words do not put in order, in order; used where byte strings may be cut.
+    /// Rows that the index's words do not put in order, in order; used where keys are cut.
     ties: Vec<(RowId, Row)>,
     tie_at: usize,
 }
@@ -73,6 +73,18 @@ impl RangeCursor {
     }
 }
 
+#[cfg(test)]
+std::thread_local! {
+    /// How often this thread has looked at a row, for tests of how many are met.
+    pub(super) static LOOKS_AT_ROWS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
+#[inline]
+fn note_look() {
+    #[cfg(test)]
+    LOOKS_AT_ROWS.set(LOOKS_AT_ROWS.get() + 1);
+}
+
 /// Copies the version of a row that a snapshot sees; false if it sees none. Own changes are seen.
 #[inline]
 pub(super) fn read_version(
@@ -83,6 +95,7 @@ pub(super) fn read_version(
     id: RowId,
     row: &mut Row,
 ) -> bool {
+    note_look();
     let words = row.start_copy(container.persistent_words());
     let head = container.slot(id).copy(words);
     if snapshot < container.visible_from() && !(head.is_dirty() && head.owner() == Some(me)) {
@@ -134,6 +147,7 @@ fn wait_for_release(slot: Slot<'_>) {
 /// Copies the newest committed version, or the session's own uncommitted one.
 #[inline]
 pub(super) fn copy_committed(core: &Core, me: SessionNo, container: &Container, id: RowId, row: &mut Row) {
+    note_look();
     let words = row.start_copy(container.persistent_words());
     let head = container.slot(id).copy(words);
     if head.is_dirty() && head.owner() != Some(me) {
@@ -163,6 +177,7 @@ pub(super) fn read_picked(
     picks: &Picks,
     row: &mut Row,
 ) {
+    note_look();
     let words = row.start_copy(container.persistent_words());
     let head = container.slot(id).try_copy_picked(picks, words);
     let is_it = head.is_some_and(|head| !head.is_dirty()) && Cts(words[0]) <= snapshot;
@@ -279,13 +294,15 @@ impl Session {
         let Tree::BTree(tree) = &index.tree else {
             panic!("invariant: only an ordered index is asked for a range");
         };
-        self.note_range(index, lower, upper);
+        // What is cut says nothing of the order.
+        let lower = KeySpec::lower_end(&lower.words);
+        self.note_range(index, lower, &upper.words);
         let towards = match direction {
             Direction::Forward => TreeDirection::Forward,
             Direction::Backward => TreeDirection::Backward,
         };
         RangeCursor {
-            tree: tree.scan(Bound::Included(&lower.words), Bound::Included(&upper.words), towards),
+            tree: tree.scan(Bound::Included(lower), Bound::Included(&upper.words), towards),
             batch: Entries::new(),
             at: 0,
             direction,
@@ -313,10 +330,10 @@ impl Session {
             if !self.entry_holds(table, index, cursor, words_at, id, row) {
                 continue;
             }
-            match index.spec.tie_bytes(&table.layout, row, cursor.direction == Direction::Backward) {
-                None => return Some(id),
-                Some(bytes) => self.gather_ties(table, index, cursor, id, row, bytes),
+            if !KeySpec::is_cut(&self.key.words) {
+                return Some(id);
             }
+            self.gather_ties(table, index, cursor, id, row);
         }
     }
 
@@ -352,33 +369,23 @@ impl Session {
         cursor.batch.get(at).0 == self.key.words
     }
 
-    /// Reads every further row whose key begins with the same `bytes` as the one just met, and puts them in the rows' own order. A row among them that
-    /// ties in an earlier column draws in all that share its fewer bytes.
-    fn gather_ties(
-        &mut self,
-        table: &Table,
-        index: &Index,
-        cursor: &mut RangeCursor,
-        id: RowId,
-        row: &mut Row,
-        mut bytes: usize,
-    ) {
-        let backward = cursor.direction == Direction::Backward;
+    /// Reads every further row whose key is the same as far as words tell the order, and puts them in the rows' own.
+    fn gather_ties(&mut self, table: &Table, index: &Index, cursor: &mut RangeCursor, id: RowId, row: &mut Row) {
         cursor.ties.clear();
         cursor.tie_at = 0;
         cursor.ties.push((id, row.clone()));
-        let words = self.key.words.clone();
+        let lead = KeySpec::lower_end(&self.key.words).to_vec();
         while let Some(next) = self.next_entry(index, cursor) {
             let at = cursor.at - 1;
-            if !KeySpec::same_lead(cursor.batch.get(at).0, &words, bytes) {
+            if !cursor.batch.get(at).0.starts_with(&lead) {
                 cursor.at = at;
                 break;
             }
             if self.entry_holds(table, index, cursor, at, next, row) {
-                bytes = bytes.min(index.spec.tie_bytes(&table.layout, row, backward).unwrap_or(bytes));
                 cursor.ties.push((next, row.clone()));
             }
         }
+        let backward = cursor.direction == Direction::Backward;
         cursor.ties.sort_by(|a, b| {
             let order = index.spec.compare_rows(&table.layout, &a.1, &b.1);
             if backward { order.reverse() } else { order }
@@ -1040,6 +1047,7 @@ pub(super) fn verdict(core: &Core, me: SessionNo, table: &Table, index: &Index, 
 
 /// With the state of the slot that it is about.
 fn verdict_of_now(core: &Core, me: SessionNo, table: &Table, index: &Index, slot: Slot<'_>, row: &Row) -> (Probe, u64) {
+    note_look();
     let mut newest = Row::default();
     let mut below = None;
     let latched = slot.latch();

@@ -138,10 +138,10 @@ impl Reads {
         of_index.bound();
     }
 
-    fn note_range(&mut self, index: IndexId, lower: &KeyBuf, upper: &KeyBuf) {
+    fn note_range(&mut self, index: IndexId, lower: &[u64], upper: &[u64]) {
         let of_index = self.indexes.entry(index).or_default();
         if !of_index.is_all && !planted::is(Bug::ForgetRanges) {
-            of_index.ranges.push((lower.words.as_slice().into(), upper.words.as_slice().into()));
+            of_index.ranges.push((lower.into(), upper.into()));
             of_index.bound();
         }
     }
@@ -350,7 +350,7 @@ impl Session {
     }
 
     #[inline]
-    pub(super) fn note_range(&mut self, index: &Index, lower: &KeyBuf, upper: &KeyBuf) {
+    pub(super) fn note_range(&mut self, index: &Index, lower: &[u64], upper: &[u64]) {
         if let Some(reads) = &mut self.reads {
             reads.note_range(index.id, lower, upper);
         }

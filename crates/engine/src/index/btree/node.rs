@@ -15,6 +15,9 @@
 //! An *entry* is W key words and a row id, ordered as W + 1 words from the first. In an inner node, entry i is the high
 //! entry of child i; the last child's is the node's own, and what is stored in its place means nothing.
 //!
+//! In a tree whose keys differ in length, the last of the W words names a *tail* (`tails`), where the key's words from the W-th on are. Keys are
+//! compared word by word to the end of the shorter one, which comes first if the other goes on; of equal keys the row ids decide.
+//!
 //! 1. All words but 0 change only under the latch, and only between `latch` and `unlatch`.
 //! 2. Nodes are numbered from 1; their memory is kept and never moves until the tree is dropped, and a number of the leaf table is always a leaf.
 //!    Numbers are given out again: each time the node has another *life*, which is even while it is in the tree.
@@ -25,11 +28,15 @@
 //! 5. A node dies under its own latch and its left neighbour's. So the right neighbour of a latched node is alive.
 
 use super::super::latch;
-use super::super::words::{LINE_WORDS, Words, prefetch};
+use super::super::words::{LINE_WORDS, prefetch};
+use super::numbered::Numbered;
+use super::tails::{Tail, Tails};
 use crate::ids::RowId;
-use crate::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
+use crate::mem::Claim;
+use crate::sync::atomic::{AtomicU64, Ordering::*};
 use crate::sync::{Mutex, step};
 use std::cmp::Ordering;
+use std::sync::Arc;
 
 const VERSION: usize = 0;
 const META: usize = 1;
@@ -68,14 +75,14 @@ impl Link {
 }
 
 /// An entry, or a position in the order of entries.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct At<'a> {
     pub key: &'a [u64],
     pub row: u64,
 }
 
 impl<'a> At<'a> {
-    /// From W + 1 words.
+    /// From the words of a key and a row id.
     pub fn of(words: &'a [u64]) -> At<'a> {
         let (row, key) = words.split_last().expect("an entry has at least two words");
         At { key, row: *row }
@@ -89,7 +96,10 @@ impl<'a> At<'a> {
 /// Where things are in the nodes of one kind of one tree.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
+    /// Words of a key in a node.
     pub width: usize,
+    /// How many of them are the key's own: all, or all but the last one, which names the tail.
+    pub inline: usize,
     pub capacity: usize,
     pub words: usize,
     keys: usize,
@@ -125,7 +135,18 @@ impl Shape {
         let rows = keys + capacity * width;
         let children = rows + capacity;
         let words = if is_inner { children + capacity } else { children };
-        Shape { width, capacity, words: words.next_multiple_of(8), keys, rows, children, is_inner }
+        Shape { width, inline: width, capacity, words: words.next_multiple_of(8), keys, rows, children, is_inner }
+    }
+
+    /// The same for keys of different lengths.
+    pub fn with_tails(self) -> Shape {
+        assert!(self.width > 2, "keys of one word, which go the short ways, have no tails");
+        Shape { inline: self.width - 1, ..self }
+    }
+
+    #[inline]
+    pub fn has_tails(&self) -> bool {
+        self.inline < self.width
     }
 }
 
@@ -133,10 +154,15 @@ impl Shape {
 #[derive(Clone, Copy)]
 pub struct Node<'a> {
     words: &'a [AtomicU64],
-    shape: &'a Shape,
+    of: &'a Nodes,
 }
 
 impl<'a> Node<'a> {
+    #[inline]
+    fn shape(self) -> &'a Shape {
+        &self.of.shape
+    }
+
     #[inline]
     fn get(self, at: usize) -> u64 {
         self.words[at].load(Relaxed)
@@ -153,7 +179,7 @@ impl<'a> Node<'a> {
     pub fn prefetch(self) {
         const LINES_MAX: usize = 16;
         // A leaf's row ids too: which line of them is wanted is known a miss later. Of an inner node they are looked at for equal keys only.
-        let end = if self.shape.is_inner { self.shape.rows } else { self.shape.words };
+        let end = if self.shape().is_inner { self.shape().rows } else { self.shape().words };
         let lines = self.words[..end].chunks(LINE_WORDS).take(LINES_MAX);
         lines.for_each(|line| prefetch(&line[0]));
     }
@@ -178,7 +204,7 @@ impl<'a> Node<'a> {
     /// Entries; never more than fit, even when read amid a change.
     #[inline]
     pub fn count(self) -> usize {
-        ((self.get(META) & 0xffff) as usize).min(self.shape.capacity)
+        ((self.get(META) & 0xffff) as usize).min(self.shape().capacity)
     }
 
     #[inline]
@@ -203,18 +229,25 @@ impl<'a> Node<'a> {
 
     #[inline]
     pub fn row(self, i: usize) -> u64 {
-        self.get(self.shape.rows + i)
+        self.get(self.shape().rows + i)
     }
 
     #[inline]
     pub fn child(self, i: usize) -> Link {
-        Link(self.get(self.shape.children + i))
+        Link(self.get(self.shape().children + i))
     }
 
     #[inline]
     fn compare(self, keys: usize, row: usize, at: At<'_>) -> Ordering {
-        for (word, sought) in self.words[keys..].iter().zip(at.key) {
+        let inline = self.shape().inline;
+        for (word, sought) in self.words[keys..keys + inline].iter().zip(at.key) {
             match word.load(Relaxed).cmp(sought) {
+                Ordering::Equal => {}
+                unequal => return unequal,
+            }
+        }
+        if self.shape().has_tails() {
+            match self.compare_tail(keys + inline, &at.key[inline..]) {
                 Ordering::Equal => {}
                 unequal => return unequal,
             }
@@ -222,21 +255,28 @@ impl<'a> Node<'a> {
         self.get(row).cmp(&at.row)
     }
 
+    /// The key's words from the one at `at` on, against those of another.
+    fn compare_tail(self, at: usize, rest: &[u64]) -> Ordering {
+        self.of.tails().compare(Tail(self.get(at)), rest)
+    }
+
     #[inline]
     pub fn compare_entry(self, i: usize, at: At<'_>) -> Ordering {
-        self.compare(self.shape.keys + i * self.shape.width, self.shape.rows + i, at)
+        self.compare(self.shape().keys + i * self.shape().width, self.shape().rows + i, at)
     }
 
     #[inline]
     pub fn key_equals(self, i: usize, key: &[u64]) -> bool {
-        let words = &self.words[self.shape.keys + i * self.shape.width..][..self.shape.width];
+        let (keys, inline) = (self.shape().keys + i * self.shape().width, self.shape().inline);
+        let words = &self.words[keys..][..inline];
         words.iter().zip(key).all(|(word, sought)| word.load(Relaxed) == *sought)
+            && (!self.shape().has_tails() || self.compare_tail(keys + inline, &key[inline..]) == Ordering::Equal)
     }
 
     /// Whether `at` is above all that this node may hold, so that it is to be sought to the right.
     #[inline]
     pub fn is_below(self, at: At<'_>) -> bool {
-        !self.right().is_none() && self.compare(HIGH, HIGH + self.shape.width, at) == Ordering::Less
+        !self.right().is_none() && self.compare(HIGH, HIGH + self.shape().width, at) == Ordering::Less
     }
 
     /// The first of `count` entries that is not below `at`.
@@ -246,7 +286,7 @@ impl<'a> Node<'a> {
             // No row id is below zero: what is looked up by key alone looks at keys alone.
             [key] if at.row == 0 => self.first_word_not_below(count, key),
             [key] => first_not_below(count, |i| {
-                let word = self.get(self.shape.keys + i);
+                let word = self.get(self.shape().keys + i);
                 word < key || word == key && self.row(i) < at.row
             }),
             _ => first_not_below(count, |i| self.compare_entry(i, at) == Ordering::Less),
@@ -257,13 +297,13 @@ impl<'a> Node<'a> {
     /// memory, where halving waits once for each bit.
     #[inline]
     fn first_word_not_below(self, count: usize, key: u64) -> usize {
-        let keys = &self.words[self.shape.keys..][..count];
+        let keys = &self.words[self.shape().keys..][..count];
         let is_below = |word: &AtomicU64| usize::from(word.load(Relaxed) < key);
         let lines: usize = keys.chunks_exact(LINE_WORDS).map(|line| is_below(&line[LINE_WORDS - 1])).sum();
         let first = lines * LINE_WORDS;
-        if self.shape.is_inner {
+        if self.shape().is_inner {
             // Of the children that the line's keys belong to one is wanted next.
-            let children = &self.words[self.shape.children + first..];
+            let children = &self.words[self.shape().children + first..];
             children.iter().take(LINE_WORDS).step_by(LINE_WORDS - 1).for_each(prefetch);
         }
         let within = match keys[first..].first_chunk::<LINE_WORDS>() {
@@ -276,7 +316,7 @@ impl<'a> Node<'a> {
     /// The same, begun where the key is thought to be.
     #[inline]
     pub fn first_word_not_below_near(self, count: usize, key: u64, guess: usize) -> usize {
-        let is_below = |i: usize| self.get(self.shape.keys + i) < key;
+        let is_below = |i: usize| self.get(self.shape().keys + i) < key;
         let (mut low, mut high, mut step) = (guess.min(count), guess.min(count), 1);
         if low < count && is_below(low) {
             low += 1;
@@ -299,7 +339,7 @@ impl<'a> Node<'a> {
     /// The key of an entry whose keys have one word.
     #[inline]
     pub fn key_word(self, i: usize) -> u64 {
-        self.get(self.shape.keys + i)
+        self.get(self.shape().keys + i)
     }
 
     /// The same of the high entry.
@@ -312,8 +352,8 @@ impl<'a> Node<'a> {
     #[inline]
     pub fn prefetch_entries(self, low: usize, high: usize) {
         prefetch(&self.words[0]);
-        let high = high.min(self.shape.capacity - 1);
-        for part in [self.shape.keys, self.shape.rows] {
+        let high = high.min(self.shape().capacity - 1);
+        for part in [self.shape().keys, self.shape().rows] {
             let lines = (part + low) / LINE_WORDS..=(part + high) / LINE_WORDS;
             lines.for_each(|line| prefetch(&self.words[line * LINE_WORDS]));
         }
@@ -327,7 +367,7 @@ impl<'a> Node<'a> {
 
     pub fn copy_high(self, to: &mut Vec<u64>) {
         to.clear();
-        to.extend((HIGH..=HIGH + self.shape.width).map(|at| self.get(at)));
+        self.append_words(HIGH, HIGH + self.shape().width, to);
     }
 
     pub fn copy_entry(self, i: usize, to: &mut Vec<u64>) {
@@ -336,9 +376,16 @@ impl<'a> Node<'a> {
     }
 
     pub fn append_entry(self, i: usize, to: &mut Vec<u64>) {
-        let keys = self.shape.keys + i * self.shape.width;
-        to.extend((keys..keys + self.shape.width).map(|at| self.get(at)));
-        to.push(self.row(i));
+        self.append_words(self.shape().keys + i * self.shape().width, self.shape().rows + i, to);
+    }
+
+    fn append_words(self, keys: usize, row: usize, to: &mut Vec<u64>) {
+        let inline = self.shape().inline;
+        to.extend((keys..keys + inline).map(|at| self.get(at)));
+        if self.shape().has_tails() {
+            self.of.tails().append(Tail(self.get(keys + inline)), to);
+        }
+        to.push(self.get(row));
     }
 
     pub fn latch(self, id: u32) -> Latched<'a> {
@@ -391,21 +438,58 @@ impl<'a> Latched<'a> {
     }
 
     fn shape(&self) -> &'a Shape {
-        self.node.shape
+        &self.node.of.shape
     }
 
-    fn set_entry(&mut self, i: usize, at: At<'_>) {
-        let keys = self.shape().keys + i * self.shape().width;
-        for (word, &value) in at.key.iter().enumerate() {
+    fn place_of(&self, i: usize) -> (usize, usize) {
+        (self.shape().keys + i * self.shape().width, self.shape().rows + i)
+    }
+
+    /// Stores an entry, with its tail.
+    fn write(&mut self, (keys, row): (usize, usize), at: At<'_>, tail: Tail) {
+        let inline = self.shape().inline;
+        for (word, &value) in at.key[..inline].iter().enumerate() {
             self.set(keys + word, value);
         }
-        self.set(self.shape().rows + i, at.row);
+        if self.shape().has_tails() {
+            self.set(keys + inline, tail.0);
+        }
+        self.set(row, at.row);
+    }
+
+    /// Takes over the entry at `from` of a node, which it ceases to be an entry of: with its tail.
+    fn take_over(&mut self, (keys, row): (usize, usize), node: Node<'_>, from: (usize, usize)) {
+        for word in 0..self.shape().width {
+            self.set(keys + word, node.get(from.0 + word));
+        }
+        self.set(row, node.get(from.1));
+    }
+
+    /// A tail for another copy of a key, which is not asked for: a split that was granted entails it.
+    fn new_tail(&self, at: At<'_>) -> Tail {
+        if !self.shape().has_tails() {
+            return Tail::NONE;
+        }
+        let rest = &at.key[self.shape().inline..];
+        self.node.of.tails().add(rest, self.id as usize, Claim::Forced).expect("memory is forced")
+    }
+
+    /// Frees the tail of an entry that is about to be forgotten.
+    fn free_tail(&mut self, keys: usize) {
+        if self.shape().has_tails() {
+            self.changed = true;
+            let tail = Tail(self.get(keys + self.shape().inline));
+            self.node.of.tails().free(tail, self.id as usize);
+        }
     }
 
     fn set_high(&mut self, at: At<'_>) {
-        for (word, value) in at.words().enumerate() {
-            self.set(HIGH + word, value);
-        }
+        let tail = self.new_tail(at);
+        self.write(self.high_place(), at, tail);
+    }
+
+    fn high_place(&self) -> (usize, usize) {
+        (HIGH, HIGH + self.shape().width)
     }
 
     /// Moves words `from..from + len` by one place of `step` words, up or down.
@@ -433,13 +517,13 @@ impl<'a> Latched<'a> {
         }
     }
 
-    /// Inserts into a leaf that has room.
-    pub fn insert(&mut self, i: usize, at: At<'_>) {
+    /// Inserts into a leaf that has room, with the key's tail.
+    pub fn insert(&mut self, i: usize, at: At<'_>, tail: Tail) {
         let meta = self.node.get(META);
         let (count, last) = (meta & 0xffff, meta >> 16 & 0xffff);
         let (up, down) = (meta >> 32 & STREAK_MAX, meta >> 40 & STREAK_MAX);
         self.open(i);
-        self.set_entry(i, at);
+        self.write(self.place_of(i), at, tail);
         // Just above the one before; just below it, which has moved up.
         let up = if i as u64 == last + 1 { (up + 1).min(STREAK_MAX) } else { 0 };
         let down = if i as u64 == last { (down + 1).min(STREAK_MAX) } else { 0 };
@@ -462,6 +546,7 @@ impl<'a> Latched<'a> {
 
     pub fn remove(&mut self, i: usize) {
         let (shape, count) = (self.shape(), self.count());
+        self.free_tail(self.place_of(i).0);
         let rest = count - i - 1;
         self.shift(shape.keys + (i + 1) * shape.width, rest * shape.width, shape.width, false);
         self.shift(shape.rows + i + 1, rest, 1, false);
@@ -471,16 +556,44 @@ impl<'a> Latched<'a> {
     /// Adds an entry, with a child in an inner node, above all others: for filling a node nobody else knows.
     pub fn append(&mut self, at: At<'_>, child: Option<Link>) {
         let count = self.count();
-        self.set_entry(count, at);
+        let tail = self.new_tail(at);
+        self.write(self.place_of(count), at, tail);
         if let Some(child) = child {
             self.set(self.shape().children + count, child.0);
         }
         self.set(META, count as u64 + 1);
     }
 
-    pub fn end_at(&mut self, right: Link, high: At<'_>) {
-        self.set_high(high);
+    /// Adds an inner node's last child, which ends where the node does.
+    pub fn append_last(&mut self, child: Link) {
+        let count = self.count();
+        self.set(self.shape().children + count, child.0);
+        self.set(META, count as u64 + 1);
+    }
+
+    /// Adds an entry of another node, which forgets it, above all others.
+    fn append_from(&mut self, node: Node<'_>, i: usize) {
+        let (shape, count) = (self.shape(), self.count());
+        self.take_over(self.place_of(count), node, (shape.keys + i * shape.width, shape.rows + i));
+        if shape.is_inner {
+            self.set(shape.children + count, node.child(i).0);
+        }
+        self.set(META, count as u64 + 1);
+    }
+
+    /// The last entry becomes the high entry of a node that has none, and `right` its neighbour. Returns that entry.
+    pub fn end_at_last(&mut self, right: Link) -> Vec<u64> {
+        let last = self.count() - 1;
+        let mut high = Vec::with_capacity(self.shape().width + 1);
+        self.node.copy_entry(last, &mut high);
+        if self.shape().is_inner {
+            // The last child's high entry is from now on the node's own.
+            self.take_over(self.high_place(), self.node, self.place_of(last));
+        } else {
+            self.set_high(At::of(&high));
+        }
         self.set(RIGHT, right.0);
+        high
     }
 
     /// This node in its present life.
@@ -490,20 +603,16 @@ impl<'a> Latched<'a> {
 
     /// Takes all entries of the right neighbour, which is latched too and dies.
     pub fn absorb(&mut self, right: &mut Latched<'_>) {
-        let shape = self.shape();
-        let mut entry = Vec::with_capacity(shape.width + 1);
-        if shape.is_inner {
+        if self.shape().is_inner {
             // The last child's high entry was the node's own.
             let last = self.count() - 1;
-            self.node.copy_high(&mut entry);
-            self.set_entry(last, At::of(&entry));
+            self.take_over(self.place_of(last), self.node, self.high_place());
+        } else {
+            self.free_tail(HIGH);
         }
-        for i in 0..right.count() {
-            right.node.copy_entry(i, &mut entry);
-            self.append(At::of(&entry), shape.is_inner.then(|| right.node.child(i)));
-        }
-        right.node.copy_high(&mut entry);
-        self.end_at(right.right(), At::of(&entry));
+        (0..right.count()).for_each(|i| self.append_from(right.node, i));
+        self.take_over(self.high_place(), right.node, right.high_place());
+        self.set(RIGHT, right.right().0);
         // Larger than either: a stamp of one says nothing of what came into the other.
         let inserts = self.inserts().max(right.inserts()) + 1;
         self.set(INSERTS, inserts);
@@ -522,6 +631,7 @@ impl<'a> Latched<'a> {
     pub fn remove_child(&mut self, i: usize) {
         let (shape, count) = (self.shape(), self.count());
         // The child before it ends where this one ended.
+        self.free_tail(self.place_of(i - 1).0);
         self.shift(shape.keys + i * shape.width, (count - i) * shape.width, shape.width, false);
         self.shift(shape.rows + i, count - i, 1, false);
         self.shift(shape.children + i + 1, count - i - 1, 1, false);
@@ -531,14 +641,9 @@ impl<'a> Latched<'a> {
     /// Moves the entries from `keep` on to the empty node `new`, which becomes the right neighbour. The high entry is
     /// the caller's to set: it depends on what is inserted next.
     fn move_to(&mut self, new: &mut Latched<'_>, keep: usize) {
-        let shape = self.shape();
-        let mut high = Vec::with_capacity(shape.width + 1);
-        for i in keep..self.count() {
-            self.node.copy_entry(i, &mut high);
-            new.append(At::of(&high), shape.is_inner.then(|| self.node.child(i)));
-        }
-        self.node.copy_high(&mut high);
-        new.end_at(self.right(), At::of(&high));
+        (keep..self.count()).for_each(|i| new.append_from(self.node, i));
+        new.take_over(new.high_place(), self.node, self.high_place());
+        new.set(RIGHT, self.right().0);
         let inserts = self.inserts().max(new.inserts()) + 1;
         new.set(INSERTS, inserts);
         self.set(META, keep as u64);
@@ -546,38 +651,32 @@ impl<'a> Latched<'a> {
         self.count_insert();
     }
 
-    fn end_at_last(&mut self) -> Vec<u64> {
-        let mut high = Vec::with_capacity(self.shape().width + 1);
-        self.node.copy_entry(self.count() - 1, &mut high);
-        self.set_high(At::of(&high));
-        high
-    }
-
     /// Splits this full leaf while inserting at `i`; returns its new high entry. Ascending and descending inserts, of the whole tree or
     /// of a run within it (one instrument's ticks among others'), leave full leaves behind: they split where they insert,
     /// any other in the middle.
-    pub fn split_leaf(&mut self, new: &mut Latched<'_>, i: usize, at: At<'_>) -> Vec<u64> {
+    pub fn split_leaf(&mut self, new: &mut Latched<'_>, i: usize, at: At<'_>, tail: Tail) -> Vec<u64> {
         let count = self.count();
         let is_edge = i == count && self.right().is_none();
         let keep = if is_edge || self.is_run(i) { i } else { count / 2 };
         self.move_to(new, keep);
         // A run goes on in the left node, while it has room.
         if i < keep || i == keep && keep < count {
-            self.insert(i, at);
+            self.insert(i, at, tail);
         } else {
-            new.insert(i - keep, at);
+            new.insert(i - keep, at, tail);
         }
-        self.end_at_last()
+        self.end_at_last(new.own_link())
     }
 
     /// Notes in an inner node with room that the child that covers `high` now ends there, and that `right` has the rest.
     pub fn insert_child(&mut self, high: At<'_>, right: Link) {
         let count = self.count();
         let i = self.child_for(count, high);
+        let tail = self.new_tail(high);
         self.open(i);
         // Entry i + 1 is the old entry i: its high entry stays, its child is the new one.
         self.set(self.shape().children + i + 1, right.0);
-        self.set_entry(i, high);
+        self.write(self.place_of(i), high, tail);
         self.set(META, count as u64 + 1);
     }
 
@@ -589,12 +688,12 @@ impl<'a> Latched<'a> {
             // At the right edge of the tree the left node stays full. Only there: a full node that has a neighbour may be
             // split again in the same place, and would leave a row of nodes with one child.
             self.move_to(new, count);
-            new.append(high, Some(right));
+            new.append_last(right);
             self.set_high(high);
             return high.words().collect();
         }
         self.move_to(new, count / 2);
-        let middle = self.end_at_last();
+        let middle = self.end_at_last(new.own_link());
         if i < self.count() {
             self.insert_child(high, right);
         } else {
@@ -604,42 +703,33 @@ impl<'a> Latched<'a> {
     }
 }
 
-/// Nodes of one kind by number, in chunks that double: no number ever moves, and the table is as large as the tree.
+/// Nodes of one kind by number.
 pub struct Nodes {
     shape: Shape,
-    chunks: [AtomicPtr<AtomicU64>; Nodes::CHUNKS],
-    next: AtomicU32,
-    owned: Mutex<Vec<Words>>,
+    nodes: Numbered,
+    /// Where keys differ in length: shared by the nodes of both kinds.
+    tails: Option<Arc<Tails>>,
     /// Numbers of nodes that died.
     free: Mutex<Vec<u32>>,
 }
 
 impl Nodes {
-    const CHUNKS: usize = if cfg!(any(loom, shuttle)) { 6 } else { 32 };
-
-    pub fn new(shape: Shape) -> Nodes {
-        Nodes {
-            shape,
-            chunks: std::array::from_fn(|_| AtomicPtr::new(std::ptr::null_mut())),
-            next: AtomicU32::new(1),
-            owned: Mutex::new(Vec::new()),
-            free: Mutex::new(Vec::new()),
-        }
+    pub fn new(shape: Shape, tails: Option<Arc<Tails>>) -> Nodes {
+        assert_eq!(shape.has_tails(), tails.is_some(), "tails have their place");
+        Nodes { shape, nodes: Numbered::new(shape.words), tails, free: Mutex::new(Vec::new()) }
     }
 
-    /// Chunk k has the 2^k nodes from number 2^k on.
+    #[inline]
+    fn tails(&self) -> &Tails {
+        self.tails.as_ref().expect("a tree whose keys differ in length has tails")
+    }
+
     #[inline]
     pub fn node(&self, id: u32) -> Node<'_> {
         assert!(id != 0, "node 0 is no node: a link was followed before it was validated");
         step();
-        let chunk = id.ilog2() as usize;
-        let within = (id - (1 << chunk)) as usize * self.shape.words;
-        let base = self.chunks[chunk].load(Acquire);
-        assert!(!base.is_null(), "a node's number is known only once its chunk exists");
-        // SAFETY: the chunk has 2^chunk nodes of `words` words, initialised atomics that `owned` keeps until the tree is
-        // dropped (invariant 2; `words` invariant 1), and `within` is the start of one of them.
-        let words = unsafe { std::slice::from_raw_parts(base.add(within), self.shape.words) };
-        Node { words, shape: &self.shape }
+        let words = self.nodes.get(id).expect("a node's number is known only once its chunk exists");
+        Node { words, of: self }
     }
 
     /// The number of a node that died, for [`revive`](Self::revive).
@@ -670,18 +760,7 @@ impl Nodes {
 
     /// A new, empty node, latched; nobody else knows it until its number is stored somewhere.
     pub fn add(&self) -> Latched<'_> {
-        let id = self.next.fetch_add(1, Relaxed);
-        assert!(id != u32::MAX, "a tree has fewer than 2^32 nodes: their keys alone would fill terabytes");
-        let chunk = id.ilog2() as usize;
-        if self.chunks[chunk].load(Acquire).is_null() {
-            let mut owned = self.owned.lock();
-            if self.chunks[chunk].load(Acquire).is_null() {
-                let words = Words::zeroed(self.shape.words << chunk);
-                words.advise_huge();
-                self.chunks[chunk].store(words.as_ptr().cast_mut(), Release);
-                owned.push(words);
-            }
-        }
+        let id = self.nodes.add();
         self.node(id).latch(id)
     }
 
@@ -692,12 +771,12 @@ impl Nodes {
     }
 
     pub fn node_bytes(&self) -> usize {
-        self.shape.words * 8
+        self.nodes.piece_bytes()
     }
 
-    /// Of the nodes in use; the last chunk's others are address space only, but for the rest of one huge page.
+    /// Of the nodes in use.
     pub fn memory_bytes(&self) -> usize {
-        (self.next.load(Relaxed) as usize - 1) * self.shape.words * 8
+        self.nodes.memory_bytes()
     }
 }
 

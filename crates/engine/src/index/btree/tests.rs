@@ -6,6 +6,13 @@ fn tiny(width: usize) -> BTreeIndex {
     BTreeIndex::with_shapes(Shape::new(width, 3, false), Shape::new(width, 4, true))
 }
 
+/// Keys of `width` words and more.
+#[cfg(not(loom))]
+fn tiny_with_tails(width: usize) -> BTreeIndex {
+    let shape = |capacity, is_inner| Shape::new(width + 1, capacity, is_inner).with_tails();
+    BTreeIndex::with_shapes(shape(3, false), shape(4, true))
+}
+
 fn collect(tree: &BTreeIndex, lower: Bound<&[u64]>, upper: Bound<&[u64]>, direction: Direction) -> Vec<Vec<u64>> {
     let mut cursor = tree.scan(lower, upper, direction);
     let mut entries = Entries::new();
@@ -44,6 +51,37 @@ fn check_structure(tree: &BTreeIndex) {
         assert!(count > 0, "level {level} has nodes");
         id = tree.inners.node(id).child(0).id();
     }
+    #[cfg(not(loom))]
+    check_tails(tree);
+}
+
+/// The blocks in use are those of the entries that mean something: none is lost, and none is two entries'.
+#[cfg(not(loom))]
+fn check_tails(tree: &BTreeIndex) {
+    let Some(tails) = &tree.tails else { return };
+    let (top, mut id) = tree.root.load();
+    let mut blocks = 0;
+    for level in (0..=top).rev() {
+        let nodes = tree.nodes(level);
+        let mut next = nodes.node(id).link(id);
+        while !next.is_none() {
+            let node = nodes.node(next.id());
+            let mut entry = Vec::new();
+            for i in 0..node.count() - usize::from(level > 0) {
+                node.copy_entry(i, &mut entry);
+                blocks += tree.tail_blocks(&entry[..entry.len() - 1]);
+            }
+            next = node.right();
+            if !next.is_none() {
+                node.copy_high(&mut entry);
+                blocks += tree.tail_blocks(&entry[..entry.len() - 1]);
+            }
+        }
+        if level > 0 {
+            id = nodes.node(id).child(0).id();
+        }
+    }
+    assert_eq!(tails.used_blocks(), blocks);
 }
 
 fn check_node(tree: &BTreeIndex, level: usize, id: u32, low: &[u64], high: &[u64]) {
@@ -62,13 +100,11 @@ fn check_node(tree: &BTreeIndex, level: usize, id: u32, low: &[u64], high: &[u64
                 entry
             })
             .collect();
+        let entries: Vec<At<'_>> = entries.iter().map(|entry| At::of(entry)).collect();
         assert!(entries.is_sorted(), "leaf {id} is in order");
+        assert!(entries.iter().all(|entry| low.is_empty() || *entry > At::of(low)), "leaf {id} keeps its lower bound");
         assert!(
-            entries.iter().all(|entry| low.is_empty() || entry.as_slice() > low),
-            "leaf {id} keeps its lower bound"
-        );
-        assert!(
-            entries.iter().all(|entry| high.is_empty() || entry.as_slice() <= high),
+            entries.iter().all(|entry| high.is_empty() || *entry <= At::of(high)),
             "leaf {id} keeps its high entry"
         );
         return;
@@ -126,12 +162,33 @@ mod model {
     }
 
     fn op(width: usize) -> impl Strategy<Value = Op> {
+        op_with(key(width).boxed(), bound(width).boxed())
+    }
+
+    fn op_with(key: BoxedStrategy<Vec<u64>>, bound: BoxedStrategy<Bound<Vec<u64>>>) -> impl Strategy<Value = Op> {
         prop_oneof![
-            5 => (key(width), 0..20u64).prop_map(|(key, row)| Op::Insert(key, row)),
-            2 => (key(width), 0..20u64).prop_map(|(key, row)| Op::Remove(key, row)),
-            1 => (bound(width), bound(width)).prop_map(|(lower, upper)| Op::Scan(lower, upper)),
-            1 => key(width).prop_map(Op::Lookup),
+            5 => (key.clone(), 0..20u64).prop_map(|(key, row)| Op::Insert(key, row)),
+            2 => (key.clone(), 0..20u64).prop_map(|(key, row)| Op::Remove(key, row)),
+            1 => (bound.clone(), bound).prop_map(|(lower, upper)| Op::Scan(lower, upper)),
+            1 => key.prop_map(Op::Lookup),
         ]
+    }
+
+    /// Keys of two words and more, many of which are alike for long, or are the beginning of others.
+    fn long_key() -> BoxedStrategy<Vec<u64>> {
+        let alike = (0..3usize, 0..4u64, 0..3u64).prop_map(|(size, at, last)| {
+            let mut key = vec![7; [3, 9, 30][size]];
+            let at = key.len() - 1 - at as usize % (key.len() - 1);
+            key[at] = last + 6;
+            key
+        });
+        let beginning = (2..26usize).prop_map(|len| vec![7; len]);
+        let other = prop::collection::vec(word(), 2..12);
+        prop_oneof![6 => alike, 2 => beginning, 2 => other].boxed()
+    }
+
+    fn long_bound() -> BoxedStrategy<Bound<Vec<u64>>> {
+        prop_oneof![1 => Just(Bound::Unbounded), 4 => long_key().prop_map(Bound::Included)].boxed()
     }
 
     fn check(tree: &BTreeIndex, ops: &[Op]) {
@@ -193,6 +250,44 @@ mod model {
         #[test]
         fn nodes_of_real_size_are_an_ordered_set(ops in prop::collection::vec(op(2), 0..900)) {
             check(&BTreeIndex::new(2), &ops);
+        }
+
+        #[test]
+        fn keys_of_different_lengths_are_an_ordered_set(
+            ops in prop::collection::vec(op_with(long_key(), long_bound()), 0..300)
+        ) {
+            check(&tiny_with_tails(2), &ops);
+        }
+
+        #[test]
+        fn nodes_of_real_size_have_keys_of_different_lengths(
+            ops in prop::collection::vec(op_with(long_key(), long_bound()), 0..700)
+        ) {
+            check(&BTreeIndex::with_tails(2), &ops);
+        }
+
+        #[test]
+        fn bulk_build_takes_keys_of_different_lengths(
+            entries in prop::collection::btree_set((long_key(), 0..5u64), 0..300),
+            at in any::<prop::sample::Index>(),
+            ops in prop::collection::vec(op_with(long_key(), long_bound()), 0..100),
+        ) {
+            let built = tiny_with_tails(2);
+            let entries: Vec<_> = entries.into_iter().collect();
+            let (left, right) = entries.split_at(if entries.is_empty() { 0 } else { at.index(entries.len()) });
+            let part = |is_first, part: &[(Vec<u64>, u64)]| {
+                built.build_part(is_first, part.iter().map(|(key, row)| (key.clone(), RowId(*row))))
+            };
+            let parts = [part(true, left), part(false, right)];
+            built.join(parts.into_iter());
+            check_structure(&built);
+            let mut found = Vec::new();
+            built.lookup_batch_of(entries.len(), |i| &entries[i].0, |i, row| found.push((i, row.0)));
+            for (i, (key, row)) in entries.iter().enumerate() {
+                prop_assert!(found.contains(&(i, *row)));
+                prop_assert!(built.remove(key, RowId(*row), || false));
+            }
+            check(&built, &ops);
         }
 
         #[test]
@@ -260,6 +355,145 @@ mod plain {
             drop(tree);
             assert_eq!(budget.used_bytes(), 0);
         }
+    }
+
+    /// Sixty bytes that all keys begin with, and more behind.
+    fn long_key(i: u64) -> Vec<u64> {
+        let mut key = vec![0x7777_7777; 8];
+        key.extend([scattered(i), i, scattered(i + 1)].iter().take(1 + i as usize % 3));
+        key
+    }
+
+    /// A refused insert leaves nothing of its key behind; what was freed is used again before more is asked for.
+    #[test]
+    fn tails_are_asked_for_first() {
+        for unique in [false, true] {
+            let budget = Arc::new(Budget::new(256 << 10));
+            let tree = BTreeIndex::with_tails(4);
+            tree.charge_to(Arc::new(Account::of_ordered(&budget)));
+            let insert = |i: u64, claim| match unique {
+                true => tree.try_insert_unique(&long_key(i), RowId(i), claim, |_| Probe::Ignore),
+                false => tree.try_insert(&long_key(i), RowId(i), claim),
+            };
+            let refused: Vec<u64> =
+                (0..5_000).filter(|&i| insert(i, Claim::Growth) == Err(Conflict::OutOfMemory)).collect();
+            assert!(refused.len() > 3_000 && refused[0] > 500, "{} from {} on", refused.len(), refused[0]);
+            assert_eq!(tree.memory_bytes() as u64, budget.used_bytes());
+            check_structure(&tree);
+            for i in 0..5_000 {
+                let found = rows_of(&tree, &long_key(i)).contains(&i);
+                assert_eq!(found, refused.binary_search(&i).is_err(), "entry {i}");
+            }
+            let used = budget.used_bytes();
+            let there = |i: &u64| refused.binary_search(i).is_err();
+            (0..5_000).filter(there).for_each(|i| assert!(tree.remove(&long_key(i), RowId(i), || false)));
+            check_structure(&tree);
+            (0..5_000).filter(there).rev().for_each(|i| assert_eq!(insert(i, Claim::Forced), Ok(true)));
+            check_structure(&tree);
+            assert!(budget.used_bytes() <= used + used / 8, "{used} bytes, then {}", budget.used_bytes());
+            drop(tree);
+            assert_eq!(budget.used_bytes(), 0);
+        }
+    }
+
+    /// Constant long keys among others that come and go, whose words are soon those of others: nobody misses one or takes one for another.
+    #[test]
+    fn readers_never_miss_a_long_constant_key_beside_merges() {
+        const CONSTANT: u64 = 40;
+        let constant = |i: u64| {
+            let mut key = vec![0x7777_7777; 8];
+            key.extend([i << 32, 5]);
+            key
+        };
+        let tree = tiny_with_tails(2);
+        (0..CONSTANT).for_each(|i| assert!(tree.insert(&constant(i), RowId(i))));
+        let done = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let writers: Vec<_> = (1..3u64)
+                .map(|writer| {
+                    let tree = &tree;
+                    scope.spawn(move || {
+                        for round in 0..60 {
+                            let key = |i: u64| {
+                                let mut key = vec![0x7777_7777; 8];
+                                key.push(scattered(i + 1000 * writer) >> 27 | 1);
+                                key.extend((0..(i + round) % 20).map(|word| word * writer));
+                                key
+                            };
+                            let row = RowId(1000 * writer + round);
+                            (0..200).for_each(|i| assert!(tree.insert(&key(i), row)));
+                            (0..200).for_each(|i| assert!(tree.remove(&key(i), row, || false)));
+                        }
+                    })
+                })
+                .collect();
+            for reader in 0..2u64 {
+                let (tree, done) = (&tree, &done);
+                scope.spawn(move || {
+                    let keys: Vec<Vec<u64>> = (0..CONSTANT).map(constant).collect();
+                    let mut round = reader;
+                    while !done.load(Acquire) {
+                        for i in 0..CONSTANT {
+                            assert_eq!(rows_of(tree, &constant(i)), [i]);
+                            assert!(tree.contains(&constant(i), RowId(i)));
+                        }
+                        let mut found = Vec::new();
+                        tree.lookup_batch_of(keys.len(), |i| &keys[i], |i, row| found.push((i as u64, row.0)));
+                        assert!(found.into_iter().eq((0..CONSTANT).map(|i| (i, i))));
+                        round += 1;
+                        let direction = if round % 2 == 0 { Direction::Forward } else { Direction::Backward };
+                        let (low, high) = (constant(0), constant(CONSTANT));
+                        let bounds = (Bound::Included(low.as_slice()), Bound::Included(high.as_slice()));
+                        let mut all = collect(tree, bounds.0, bounds.1, direction);
+                        if direction == Direction::Backward {
+                            all.reverse();
+                        }
+                        assert!(all.is_sorted_by(|a, b| At::of(a) < At::of(b)), "in order, each once");
+                        all.retain(|entry| entry[entry.len() - 1] < CONSTANT);
+                        let expected = (0..CONSTANT).map(|i| {
+                            let mut entry = constant(i);
+                            entry.push(i);
+                            entry
+                        });
+                        assert!(all.into_iter().eq(expected));
+                    }
+                });
+            }
+            writers.into_iter().for_each(|writer| writer.join().expect("a writer does not panic"));
+            done.store(true, Release);
+        });
+        check_structure(&tree);
+        assert_eq!(tree.len() as u64, CONSTANT);
+    }
+
+    /// Of rivals for a key that begins as all others do each meets the rows of this key alone.
+    #[test]
+    fn one_of_many_inserters_wins_a_long_key() {
+        const KEYS: u64 = 300;
+        let tree = tiny_with_tails(2);
+        let won: usize = thread::scope(|scope| {
+            let rivals: Vec<_> = (0..4u64)
+                .map(|thread| {
+                    let tree = &tree;
+                    scope.spawn(move || {
+                        let insert = |key: u64| {
+                            let mut met = 0;
+                            let inserted = tree.insert_unique(&long_key(key), RowId(key * 4 + thread), |other| {
+                                met += 1;
+                                assert_eq!(other.0 / 4, key, "a row of another key");
+                                Probe::Duplicate
+                            });
+                            assert!(met <= 1);
+                            inserted == Ok(true)
+                        };
+                        (0..KEYS).map(|i| (i * 7 + thread) % KEYS).filter(|&key| insert(key)).count()
+                    })
+                })
+                .collect();
+            rivals.into_iter().map(|rival| rival.join().expect("no thread panics")).sum()
+        });
+        assert_eq!(won as u64, KEYS);
+        check_structure(&tree);
     }
 
     #[test]
@@ -938,6 +1172,45 @@ mod shuttle_schedules {
                 for i in 0..CONSTANT {
                     assert_eq!(rows_of(&tree, &[i << 30]), [i]);
                     assert!(tree.guess(i << 30).is_none_or(|row| row == RowId(i)));
+                }
+            }
+            threads.into_iter().for_each(|thread| thread.join().expect("no thread panics"));
+            check_structure(&tree);
+            assert_eq!(tree.len() as u64, CONSTANT);
+        };
+        shuttle::check_random(body, 2_000);
+        shuttle::check_pct(body, 1_000, 3);
+    }
+
+    /// Tails are freed and written anew beside readers of others.
+    #[test]
+    fn shuttle_long_constant_entries_are_met_once_beside_merges() {
+        let body = || {
+            let tree = Arc::new(tiny_with_tails(2));
+            const CONSTANT: u64 = 5;
+            let constant = |i: u64| vec![7, 7, 7, 7, 7, 7, 7, 7, 7, i << 30];
+            (0..CONSTANT).for_each(|i| assert!(tree.insert(&constant(i), RowId(i))));
+            let threads: Vec<_> = (1..3u64)
+                .map(|thread| {
+                    let tree = Arc::clone(&tree);
+                    thread::spawn(move || {
+                        let key = |i: u64| vec![7, 7, 7, 7, 7, 7, 7, 7, 7, scattered(thread * 1000 + i) | 1, i];
+                        for _ in 0..2 {
+                            (0..9).for_each(|i| assert!(tree.insert(&key(i), RowId(100 + thread))));
+                            (0..9).for_each(|i| assert!(tree.remove(&key(i), RowId(100 + thread), || false)));
+                        }
+                    })
+                })
+                .collect();
+            let mut expected: Vec<u64> = (0..CONSTANT).collect();
+            for direction in [Direction::Forward, Direction::Backward] {
+                let all = collect(&tree, Bound::Unbounded, Bound::Unbounded, direction);
+                let met: Vec<u64> =
+                    all.iter().filter_map(|entry| entry.last().copied()).filter(|&row| row < CONSTANT).collect();
+                assert_eq!(met, expected, "{direction:?}");
+                expected.reverse();
+                for i in 0..CONSTANT {
+                    assert_eq!(rows_of(&tree, &constant(i)), [i]);
                 }
             }
             threads.into_iter().for_each(|thread| thread.join().expect("no thread panics"));
