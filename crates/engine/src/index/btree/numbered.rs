@@ -41,10 +41,16 @@ impl Numbered {
         Some(unsafe { std::slice::from_raw_parts(base.add(within), self.piece_words) })
     }
 
+    /// Whether so many more can have numbers, whoever else takes some at this moment.
+    pub fn has_room(&self, more: usize) -> bool {
+        const TAKEN_BESIDE: u64 = 1 << 20;
+        u64::from(self.next.load(Relaxed)) + more as u64 + TAKEN_BESIDE < u64::from(u32::MAX)
+    }
+
     /// The number of a new piece of zeros; nobody else knows it until it is stored somewhere.
     pub fn add(&self) -> u32 {
         let number = self.next.fetch_add(1, Relaxed);
-        assert!(number != u32::MAX, "a tree has fewer than 2^32 nodes: their keys alone would fill terabytes");
+        assert!(number != u32::MAX, "invariant: of nodes there are never 2^32, terabytes of keys; of less who adds asks for room");
         let chunk = number.ilog2() as usize;
         if self.chunks[chunk].load(Acquire).is_null() {
             let mut owned = self.owned.lock();

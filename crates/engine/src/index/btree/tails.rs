@@ -102,7 +102,7 @@ impl Tails {
         let mut numbers = Numbers::with_capacity(count);
         self.take_free(count, place, &mut numbers);
         let missing = count - numbers.len();
-        if missing > 0 && !self.take(missing as u64, claim) {
+        if missing > 0 && !(self.blocks.has_room(missing) && self.take(missing as u64, claim)) {
             self.give_free(&numbers, place);
             return None;
         }
