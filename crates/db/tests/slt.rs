@@ -148,6 +148,7 @@ files!(
     explain,
     join,
     locks,
+    long_key,
     lookup,
     once,
     savepoint,
