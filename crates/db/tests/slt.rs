@@ -189,7 +189,8 @@ folders!(
     window, with, zone,
 );
 
-/// What a role may and may not do, and what definitions and sessions keep, in a build that lacks one of the roads: what needs that is left out.
+/// What a role may and may not do, what definitions and sessions keep, and what expressions give, in a build that lacks one of the roads: what
+/// needs that is left out.
 #[cfg(not(feature = "query"))]
 #[test]
 fn records_on_the_compiled_road() {
@@ -200,15 +201,26 @@ fn records_on_the_compiled_road() {
         "role/nobody",
         "role/usage",
         "role/reading",
+        "role/local_authorization",
         "alter/retyped",
+        "array/trim_fill",
+        "cast/by_name",
         "constraint/duplicates",
         "create/owned_types",
+        "create/public_schema",
         "create/session_literals",
         "create/storage_options",
         "create/temporary_kinds",
+        "create/value_sources",
+        "datetime/offsets",
         "enums/alter",
         "enums/define",
         "enums/use",
+        "expression/collated",
+        "expression/environment",
+        "interval/fields_once",
+        "json/built_keys",
+        "math/templates",
         "session/deferrable",
         "session/kept_by_name",
         "session/read_only_permanent",
@@ -217,6 +229,9 @@ fn records_on_the_compiled_road() {
         "session/set_lists",
         "session/transaction_number",
         "session/void",
+        "string/one_byte",
+        "string/regexp_parts",
+        "string/similar_parts",
     ] {
         let file = directory().join("records").join(name).with_extension("slt");
         let dir = tempfile::tempdir().expect("a directory for the database");

@@ -52,8 +52,6 @@ pub struct Prepared {
     pub(crate) role: u32,
     /// Who may do what was as of this version when it was planned.
     pub(crate) rights_version: u64,
-    /// That is `public` alone.
-    pub(crate) has_usual_path: bool,
     /// Of the statistics that it was planned by; `None`: by none.
     pub(crate) epoch: Option<u64>,
     /// Tables of which these should be known, and were not.

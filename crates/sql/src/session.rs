@@ -589,7 +589,6 @@ impl Session {
             uses_clock: routed.uses_clock,
             needs_catalog,
             uses_sequences: routed.uses_sequences,
-            has_usual_path: path_schema.path()[..] == [NamespaceId::PUBLIC],
             path: path_schema.path().clone(),
             epoch: routed.epoch,
             unknown_tables: routed.unknown_tables.into(),
@@ -1174,7 +1173,9 @@ impl Session {
             self.sample_unknown(statement);
         }
         let is_planned = self.is_planned_for_now(statement) && !self.cache.is_outdated(statement);
-        if self.temporary.namespace.is_some() || self.env.settings.fast.has_search_path || self.env.schema.is_some() {
+        let has_public = !self.inner.schema().path().is_empty();
+        let has_own_path = self.temporary.namespace.is_some() || self.env.settings.fast.has_search_path;
+        if has_own_path || self.env.schema.is_some() || !has_public {
             self.env.schema = self.current_schema();
         }
         if !is_planned {
@@ -1270,7 +1271,8 @@ impl Session {
     fn names_otherwise(&self, statement: &Prepared) -> bool {
         let is_usual = self.temporary.namespace.is_none() && !self.env.settings.fast.has_search_path;
         statement.role != self.identity.key
-            || !(is_usual && statement.has_usual_path) && self.path(self.inner.schema()) != statement.path
+            || !(is_usual && statement.path == *self.inner.schema().path())
+                && self.path(self.inner.schema()) != statement.path
     }
 
     /// The statement for the schema that is current now.

@@ -8,6 +8,7 @@ mod enums;
 mod locks;
 #[cfg(feature = "query")]
 mod plans;
+mod public;
 #[cfg(feature = "query")]
 mod query;
 mod queue;

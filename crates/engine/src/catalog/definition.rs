@@ -20,7 +20,7 @@ pub const TEMPORARY_PREFIX: &str = "pg_temp_";
 pub struct NamespaceId(pub u32);
 
 impl NamespaceId {
-    /// There without a definition, with PostgreSQL's oid.
+    /// There without a definition, with PostgreSQL's oid, until it is dropped: then a definition without a name says so.
     pub const PUBLIC: NamespaceId = NamespaceId(2200);
     /// `pg_catalog`: there without a definition; nothing is created in it.
     pub const CATALOG: NamespaceId = NamespaceId(11);

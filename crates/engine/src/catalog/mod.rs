@@ -344,6 +344,11 @@ impl Table {
         self.def.columns.iter().position(|c| c.name == name)
     }
 
+    /// As [`Table::column`], for who may name what is visible.
+    pub fn named_column(&self, name: &str) -> Option<usize> {
+        self.def.columns.iter().position(|c| c.is_visible() && c.name == name)
+    }
+
     /// Slots in use or free: an upper bound of the rows, and what a full scan visits.
     pub fn slots(&self) -> u64 {
         self.store.primary.high_water()

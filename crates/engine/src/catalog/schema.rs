@@ -385,12 +385,23 @@ impl Schema {
         }
     }
 
+    /// Names are looked up in `public` where nobody says otherwise, whichever that is. One without a name is the one that was dropped
+    /// though it is there without a definition.
     pub(crate) fn put_namespace(&mut self, namespace: Namespace) {
+        if namespace.name.is_empty() {
+            return self.remove_namespace(namespace.id);
+        }
+        if namespace.name == "public" {
+            self.path = Arc::new([namespace.id]);
+        }
         self.derived = Derived::default();
         Arc::make_mut(&mut self.namespaces).insert(namespace.id, Arc::new(namespace));
     }
 
     pub(crate) fn remove_namespace(&mut self, id: NamespaceId) {
+        if self.path[..] == [id] {
+            self.path = Arc::new([]);
+        }
         self.derived = Derived::default();
         Arc::make_mut(&mut self.namespaces).remove(&id);
     }

@@ -81,7 +81,10 @@ impl<'a> Definitions<'a> {
             let def = self.role_of(def, losses);
             self.restore(writer, id, &Object::Role(def), losses)?;
         }
-        for (id, name) in self.all(|object| if let Object::Namespace(name) = object { Some(name) } else { None }) {
+        let mut names = self.all(|object| if let Object::Namespace(name) = object { Some(name) } else { None });
+        // `public` may be another one than the first, which has to go before.
+        names.sort_by_key(|(_, name)| !name.is_empty());
+        for (id, name) in names {
             self.restore(writer, id, &Object::Namespace(name.clone()), losses)?;
         }
         self.name_name_spaces(writer, losses)?;

@@ -327,7 +327,10 @@ impl Session {
     /// Nothing is in it any more.
     pub fn drop_namespace(&mut self, id: NamespaceId) -> Result<(), Stop> {
         let counters = self.begin_ddl()?;
-        self.remove_object(id.0)?;
+        match id {
+            NamespaceId::PUBLIC => self.put_object(id.0, &Object::Namespace(String::new()))?,
+            _ => self.remove_object(id.0)?,
+        }
         let attached = self.remove_attached(&[id.0])?;
         self.change_schema(counters, |schema| {
             schema.remove_namespace(id);

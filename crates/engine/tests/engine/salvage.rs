@@ -351,6 +351,34 @@ fn definitions_are_saved_as_they_were() {
     assert!(next.0 > highest.max().expect("views"), "ids go on above those that were saved");
 }
 
+/// The one that is there without a definition was dropped, and has no name; another has its name.
+#[test]
+fn a_schema_public_that_was_made_anew_is_saved_as_it_is() {
+    let (io, clock, options) = (MemIo::new(), MemClock::new(), Options::small("/db"));
+    let engine = Engine::open_with(Arc::new(io.clone()), clock.clone(), options.clone()).expect("opens");
+    let session = &mut Session::new(&engine);
+    define(session, |s| s.name_first_role(RoleDef::first("ann")));
+    define(session, |s| s.drop_namespace(NamespaceId::PUBLIC));
+    assert!(engine.schema().path().is_empty(), "names mean nothing now");
+    let anew = define(session, |s| s.create_namespace("public"));
+    let def = table_of(anew, "p", vec![column("id", Type::Int8)]);
+    let table = define(session, |s| s.create_table_with_id(def, vec![index("p_pkey", 0, IndexKind::Hash, true)]));
+    put(session, table, &[5]);
+    while engine.step() {}
+    clock.advance_us(20_000);
+    while engine.step() {}
+    let io = io.crash(1);
+    let expected = everything(&engine);
+    assert!(expected.contains(&format!("schema {anew:?} public")), "{expected:?}");
+    let opened = Engine::open_with(Arc::new(io.crash(1)), MemClock::new(), options.clone()).expect("opens");
+    let (salvaged, new) = saved(&io, &options);
+    assert!(salvaged.is_complete(), "{salvaged}");
+    for engine in [&opened, &new] {
+        assert_eq!(everything(engine), expected);
+        assert_eq!(engine.schema().table("p").map(|table| table.id), Some(table));
+    }
+}
+
 /// Whatever one flipped bit takes: what is saved was there or is told of, what refers to nothing is not saved, and what is missing is told.
 #[test]
 fn definitions_that_are_lost_are_told() {

@@ -3,6 +3,7 @@
 
 import datetime as dt
 import decimal
+import enum
 import sys
 import threading
 import time
@@ -11,6 +12,8 @@ import uuid
 import psycopg
 from psycopg import errors
 from psycopg.rows import dict_row
+from psycopg.types.enum import EnumInfo, register_enum
+from psycopg.types.json import Json, Jsonb
 
 CONNINFO = sys.argv[1]
 
@@ -32,7 +35,28 @@ VALUES = {
     "timestamp": [dt.datetime(1999, 12, 31, 23, 59, 59, 5)],
     "timestamptz": [dt.datetime(2026, 11, 20, 12, tzinfo=dt.timezone.utc)],
     "uuid": [uuid.UUID("00112233-4455-6677-8899-aabbccddeeff")],
+    "interval": [dt.timedelta(0), dt.timedelta(days=-3, seconds=5, microseconds=7), dt.timedelta(days=40_000)],
+    "json": [{"b": 1, "a": [None, True, "h\u00e9llo"]}, [], "text", 1.5],
+    "jsonb": [{"b": 1, "a": [None, True, "h\u00e9llo"]}, [], "text", 1.5, {"deep": {"er": [[1], {}]}}],
+    "int[]": [[1, None, -(2**31)], [[1, 2], [3, 4]], []],
+    "bigint[]": [[2**62, 0]],
+    "text[]": [["", "NULL", 'a"b', "c,d{}", "\\"], [None, "x"]],
+    "numeric[]": [[decimal.Decimal("1.50"), decimal.Decimal(-7)]],
+    "boolean[]": [[True, False, None]],
+    "date[]": [[dt.date(2026, 11, 20), None]],
+    "timestamptz[]": [[dt.datetime(2026, 11, 20, 12, tzinfo=dt.timezone.utc)]],
+    "double precision[]": [[0.1, float("inf")]],
+    "uuid[]": [[uuid.UUID("00112233-4455-6677-8899-aabbccddeeff")]],
 }
+
+# How a client says that a value is a document.
+WRAPPERS = {"json": Json, "jsonb": Jsonb}
+
+
+class Mood(enum.Enum):
+    sad = "sad"
+    ok = "ok"
+    over_the_moon = "over the moon"
 
 
 def connect(**options):
@@ -47,20 +71,37 @@ def expect_error(error, work):
     raise AssertionError(f"no {error.__name__}")
 
 
+def round_trip(conn, table, ty, values):
+    """Values written as text and as binary, each read as both. The table is this type's alone: psycopg prepares what it says often."""
+    wrap = WRAPPERS.get(ty, lambda value: value)
+    conn.execute(f"create table {table}(id int primary key, v {ty})")
+    for placeholder in ("%t", "%b"):
+        conn.execute(f"delete from {table}")
+        for number, value in enumerate([*values, None]):
+            sql = f"insert into {table} values (%s, {placeholder})"
+            conn.execute(sql, (number, value if value is None else wrap(value)))
+        for binary in (False, True):
+            cursor = conn.cursor(binary=binary)
+            rows = cursor.execute(f"select v from {table} order by id").fetchall()
+            assert [r[0] for r in rows] == [*values, None], (ty, placeholder, binary, rows)
+    conn.execute(f"drop table {table}")
+
+
 def types_in_both_formats():
     with connect() as conn:
         for at, (ty, values) in enumerate(VALUES.items()):
-            conn.execute(f"create table py_{at}(id int primary key, v {ty})")
-            for placeholder in ("%t", "%b"):
-                conn.execute(f"delete from py_{at}")
-                for number, value in enumerate([*values, None]):
-                    sql = f"insert into py_{at} values (%s, {placeholder})"
-                    conn.execute(sql, (number, value))
-                for binary in (False, True):
-                    cursor = conn.cursor(binary=binary)
-                    rows = cursor.execute(f"select v from py_{at} order by id").fetchall()
-                    assert [r[0] for r in rows] == [*values, None], (ty, placeholder, binary, rows)
-            conn.execute(f"drop table py_{at}")
+            round_trip(conn, f"py_{at}", ty, values)
+
+
+def enums_in_both_formats():
+    with connect() as conn:
+        conn.execute("create type py_mood as enum ('sad', 'ok', 'over the moon')")
+        info = EnumInfo.fetch(conn, "py_mood")
+        assert set(info.labels) == {mood.value for mood in Mood}, info.labels
+        register_enum(info, conn, Mood, mapping={mood: mood.value for mood in Mood})
+        round_trip(conn, "py_moods", "py_mood", list(Mood))
+        round_trip(conn, "py_mood_lists", "py_mood[]", [list(Mood), [Mood.ok, None]])
+        conn.execute("drop type py_mood")
 
 
 def transactions():
@@ -282,6 +323,7 @@ def cursors():
 
 for part in (
     types_in_both_formats,
+    enums_in_both_formats,
     copies,
     cursors,
     transactions,

@@ -158,7 +158,7 @@ impl Binder<'_> {
         };
         let found = match &self.through {
             Some(through) => through.columns.iter().find(|(name, _)| *name == wanted).map(|(_, column)| *column),
-            None => table.column(&wanted).map(|column| column as u16),
+            None => table.named_column(&wanted).map(|column| column as u16),
         };
         match (found, field) {
             (Some(column), None) => Ok(column),

@@ -25,7 +25,7 @@ use freshet_engine::catalog::Table;
 use freshet_engine::schema::{OidKind, SystemKind, Type};
 use sqlparser::ast::{
     self, BinaryOperator as Symbol, CaseWhen, CastKind, CeilFloorKind, FunctionArg, FunctionArgExpr, FunctionArguments,
-    Ident, Spanned, TrimWhereField, UnaryOperator,
+    Ident, ObjectName, ObjectNamePart, Spanned, TrimWhereField, UnaryOperator,
 };
 use sqlparser::tokenizer::Span;
 
@@ -584,7 +584,9 @@ impl Binder<'_> {
         let plain = items.iter().filter(|item| is_plain(item));
         let types: Vec<Option<Type>> = std::iter::once(wanted.ty).chain(plain.map(|item| item.ty)).collect();
         let is_other = |ty: &Type| wanted.ty.is_some_and(|wanted| !cast::same_base(wanted, *ty));
-        if types.len() < 3 || !types.iter().flatten().any(is_other) {
+        // 'pg_class'::regclass in ('pg_class', 'pg_type'): names, where a single one would have to be a number.
+        let are_names = matches!(wanted.ty, Some(Type::Oid(_))) && types.contains(&None);
+        if types.len() < 3 || !are_names && !types.iter().flatten().any(is_other) {
             return Ok(items);
         }
         let Ok(common) = common_type("IN", &types) else {
@@ -853,7 +855,33 @@ impl Binder<'_> {
                 };
                 Ok(Bound::new(Expr::Setting { name, missing_ok }, Type::Text))
             }
+            _ if args.len() == 1 => {
+                let argument = self.bind(args[0], scope)?;
+                match self.cast_by_name(name, &function.name, &argument)? {
+                    Some(cast) => Ok(cast),
+                    None => self.call_bound(name, vec![argument]),
+                }
+            }
             _ => self.call(name, &args, scope),
+        }
+    }
+
+    /// `date(x)`: a type's name, called with one argument, is a cast where no function has the name.
+    fn cast_by_name(&mut self, name: &str, written: &ObjectName, argument: &Bound) -> Bind<Option<Bound>> {
+        let Some(ObjectNamePart::Identifier(last)) = written.0.last() else { return Ok(None) };
+        let is_syntax = last.quote_style.is_none() && NAMES_OF_TYPES_ALONE.contains(&name);
+        if is_syntax || Function::resolve(name, &[argument.ty]).is_ok() {
+            return Ok(None);
+        }
+        let named = ast::DataType::Custom(written.clone(), Vec::new());
+        let Some(to) = type_of(&named, self.schema).ok().filter(|to| !matches!(to, Type::Array(_))) else {
+            return Ok(None);
+        };
+        match self.explicit_cast(argument.clone(), to) {
+            Ok(expr) => Ok(Some(Bound::new(expr, to))),
+            // PostgreSQL then has no such function.
+            Err(Refusal::Error(error)) if error.sqlstate == "42846" => Ok(None),
+            Err(error) => Err(error),
         }
     }
 
@@ -1389,6 +1417,28 @@ pub(crate) fn plain_args(args: &FunctionArguments) -> Option<Vec<&ast::Expr>> {
         })
         .collect()
 }
+
+/// Types whose names are part of the grammar: without quotes they call nothing.
+const NAMES_OF_TYPES_ALONE: &[&str] = &[
+    "bigint",
+    "bit",
+    "boolean",
+    "char",
+    "character",
+    "dec",
+    "decimal",
+    "float",
+    "int",
+    "integer",
+    "interval",
+    "nchar",
+    "numeric",
+    "real",
+    "smallint",
+    "time",
+    "timestamp",
+    "varchar",
+];
 
 /// Keywords that are calls without parentheses.
 fn environment(name: &str) -> Option<(EnvValue, Type)> {

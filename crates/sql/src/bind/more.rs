@@ -460,6 +460,15 @@ impl Binder<'_> {
         all: bool,
         scope: &Scope,
     ) -> Bind<Bound> {
+        let is_regex = matches!(
+            op,
+            Symbol::PGRegexMatch | Symbol::PGRegexIMatch | Symbol::PGRegexNotMatch | Symbol::PGRegexNotIMatch
+        );
+        if let (true, ast::Expr::Array(patterns)) = (is_regex, unnested(right))
+            && !patterns.elem.is_empty()
+        {
+            return self.matches_each(left, op, &patterns.elem, all, scope);
+        }
         let op = match op {
             Symbol::Eq => BinaryOp::Eq,
             Symbol::NotEq => BinaryOp::Ne,
@@ -476,6 +485,27 @@ impl Binder<'_> {
         self.quantified_by(left, op, right, all, scope)
     }
 
+    /// `a ~ ANY (ARRAY[p, q])`: regular expressions are functions, and no operators of an array's items.
+    fn matches_each(
+        &mut self,
+        left: &ast::Expr,
+        op: &Symbol,
+        patterns: &[ast::Expr],
+        all: bool,
+        scope: &Scope,
+    ) -> Bind<Bound> {
+        let mut parts = Vec::with_capacity(patterns.len());
+        for pattern in patterns {
+            let (left, right) = (Box::new(left.clone()), Box::new(pattern.clone()));
+            let part = self.bind(&ast::Expr::BinaryOp { left, op: op.clone(), right }, scope)?;
+            if patterns.len() > 1 && part.expr.is_volatile() {
+                return Err(SqlError::unsupported(format!("{op} ANY of what changes")).into());
+            }
+            parts.push(part.expr);
+        }
+        Ok(Bound::new(if all { Expr::And(parts) } else { Expr::Or(parts) }, Type::Bool))
+    }
+
     fn quantified_by(
         &mut self,
         left: &ast::Expr,
@@ -484,10 +514,7 @@ impl Binder<'_> {
         all: bool,
         scope: &Scope,
     ) -> Bind<Bound> {
-        let right = match right {
-            ast::Expr::Nested(inner) => inner.as_ref(),
-            other => other,
-        };
+        let right = unnested(right);
         if let (Some(row), ast::Expr::Array(array), BinaryOp::Eq | BinaryOp::Ne) = (row_items(left), right, op)
             && let Some(rows) = array.elem.iter().map(row_items).collect::<Option<Vec<_>>>()
         {
@@ -658,5 +685,12 @@ impl Binder<'_> {
         }
         let any = if equal.len() == 1 { equal.remove(0) } else { Expr::Or(equal) };
         Ok(Bound::new(if negated { Expr::Not(Box::new(any)) } else { any }, Type::Bool))
+    }
+}
+
+fn unnested(expr: &ast::Expr) -> &ast::Expr {
+    match expr {
+        ast::Expr::Nested(inner) => inner,
+        other => other,
     }
 }

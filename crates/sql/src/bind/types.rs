@@ -157,7 +157,10 @@ fn checked_length(name: &str, length: u64) -> Result<u32, SqlError> {
 fn named(name: &ObjectName, modifiers: &[String], schema: &Schema) -> Result<Type, SqlError> {
     let parts: Vec<String> = name.0.iter().filter_map(|part| part.as_ident()).map(fold).collect();
     let text = parts.join(".");
-    let missing = || SqlError::new("42704", format!("type \"{text}\" does not exist"));
+    let missing = || match is_of_rows(&parts, schema) {
+        true => SqlError::unsupported(format!("type {text}, of a relation's rows")),
+        false => SqlError::new("42704", format!("type \"{text}\" does not exist")),
+    };
     if let Some(ty) = of_users(&parts, schema) {
         return match modifiers {
             [] => Ok(ty),
@@ -207,6 +210,16 @@ fn named(name: &ObjectName, modifiers: &[String], schema: &Schema) -> Result<Typ
         Ok(plain)
     } else {
         Err(SqlError::new("42601", format!("type modifier is not allowed for type \"{short}\"")))
+    }
+}
+
+/// Whether a relation has the name: then its rows are a type in PostgreSQL.
+fn is_of_rows(parts: &[String], schema: &Schema) -> bool {
+    match parts {
+        [name] => schema.table(name).is_some() || schema.view(name).is_some(),
+        [namespace, name] => namespace_named(schema, namespace)
+            .is_some_and(|id| schema.table_in(id, name).is_some() || schema.view_in(id, name).is_some()),
+        _ => false,
     }
 }
 

@@ -27,7 +27,33 @@ use freshet_engine::catalog::{
 };
 use freshet_engine::schema::{KeyColumn, Missing, Row, Type};
 use sqlparser::ast::{self, Ident, ObjectName, TableConstraint};
+use std::ops::ControlFlow;
 use std::sync::Arc;
+
+/// Each USING sees the rows as they were before the statement, and the types are changed one after the other: one that names a column whose
+/// type was changed before would see the new value.
+fn check_conversions(actions: &[AlterAction]) -> Result<(), SqlError> {
+    let mut retyped: Vec<String> = Vec::new();
+    for action in actions {
+        let AlterAction::SetType { column, using, .. } = action else { continue };
+        let column = fold(column);
+        if retyped.contains(&column) {
+            return Err(SqlError::new("0A000", format!("cannot alter type of column \"{column}\" twice")));
+        }
+        let names = |expr: &ast::Expr| match expr {
+            ast::Expr::Identifier(name) if retyped.contains(&fold(name)) => ControlFlow::Break(()),
+            ast::Expr::CompoundIdentifier(names) if names.last().is_some_and(|name| retyped.contains(&fold(name))) => {
+                ControlFlow::Break(())
+            }
+            _ => ControlFlow::Continue(()),
+        };
+        if using.as_ref().is_some_and(|using| ast::visit_expressions(using, names).is_break()) {
+            return Err(SqlError::unsupported("USING with a column whose type the statement changes before"));
+        }
+        retyped.push(column);
+    }
+    Ok(())
+}
 
 impl Definer<'_> {
     pub(super) fn alter(
@@ -51,6 +77,7 @@ impl Definer<'_> {
             AlterKind::Table if written.table(&schema).is_some() => {
                 let id = self.table(name)?.id;
                 self.check_owner(id.0)?;
+                check_conversions(actions)?;
                 self.engine.set_creator(schema.owner(id.0));
                 actions.iter().try_for_each(|action| self.alter_table(id, action))
             }
@@ -113,7 +140,7 @@ impl Definer<'_> {
 
     fn column(&self, table: &Table, name: &Ident) -> Done<usize> {
         let name = fold(name);
-        let found = table.column(&name).filter(|&at| table.def.columns[at].is_visible());
+        let found = table.named_column(&name);
         Ok(found.ok_or_else(|| {
             SqlError::new("42703", format!("column \"{name}\" of relation \"{}\" does not exist", table.def.name))
         })?)
@@ -136,6 +163,10 @@ impl Definer<'_> {
             }
             AlterAction::ValidateConstraint(name) => self.validate_constraint(&table, name),
             AlterAction::AlterConstraint { name, deferrable, deferred } => {
+                if *deferred && !deferrable {
+                    let message = "constraint declared INITIALLY DEFERRED must be DEFERRABLE";
+                    return Err(SqlError::new("42601", message).into());
+                }
                 let name = fold(name);
                 let known = table.def.constraints.iter().any(|c| c.name == name);
                 if !known {
@@ -259,7 +290,7 @@ impl Definer<'_> {
     fn add_table_column(&mut self, table: &Arc<Table>, column: &ast::ColumnDef, if_not_exists: bool) -> Done<()> {
         let name = fold(&column.name);
         check_column_name(&name)?;
-        if table.column(&name).is_some_and(|at| table.def.columns[at].is_visible()) {
+        if table.named_column(&name).is_some() {
             let message = format!("column \"{name}\" of relation \"{}\" already exists", table.def.name);
             if if_not_exists {
                 self.notice("42701", format!("{message}, skipping"));

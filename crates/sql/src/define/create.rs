@@ -186,6 +186,9 @@ impl Definer<'_> {
         };
         self.check_type(ty)?;
         new.def.columns.push(ColumnDef { name: name.clone(), ty, ..ColumnDef::default() });
+        check_values(&column.options, serial.is_some()).map_err(|what| {
+            SqlError::new("42601", format!("{what} for column \"{name}\" of table \"{}\"", new.def.name))
+        })?;
         if serial.is_some() {
             let text = self.new_sequence(new, at, ty, &crate::parse::SequenceClauses::default())?;
             let def = &mut new.def.columns[usize::from(at)];
@@ -198,13 +201,6 @@ impl Definer<'_> {
                 ColumnOption::Null => null = true,
                 ColumnOption::NotNull => new.def.columns[usize::from(at)].not_null = true,
                 ColumnOption::Default(expr) => {
-                    if new.def.columns[usize::from(at)].default.is_some() {
-                        let message = format!(
-                            "multiple default values specified for column \"{name}\" of table \"{}\"",
-                            new.def.name
-                        );
-                        return Err(SqlError::new("42601", message).into());
-                    }
                     new.def.columns[usize::from(at)].default = self.default_text(expr, ty)?;
                 }
                 ColumnOption::PrimaryKey(constraint) => {
@@ -343,7 +339,8 @@ impl Definer<'_> {
     ) -> Done<IndexDef> {
         let mut list: Vec<KeyColumn> = Vec::with_capacity(key.columns.len());
         for column in &key.columns {
-            let key_column = self.key_column(column, |name| def.columns.iter().position(|c| c.name == name))?;
+            let key_column =
+                self.key_column(column, |name| def.columns.iter().position(|c| c.is_visible() && c.name == name))?;
             if list.iter().any(|c| c.column == key_column.0.column) {
                 let name = &def.columns[usize::from(key_column.0.column)].name;
                 let what = if key.primary { "primary key" } else { "unique" };
@@ -459,7 +456,7 @@ impl Definer<'_> {
         check_keys(&list, &table.def, kind)?;
         let include = include.iter().map(|ident| {
             table
-                .column(&fold(ident))
+                .named_column(&fold(ident))
                 .map(|at| at as u16)
                 .ok_or_else(|| SqlError::new("42703", format!("column \"{}\" does not exist", fold(ident))))
         });
@@ -565,7 +562,7 @@ impl Definer<'_> {
             };
             let mut text = String::new();
             let (mut key, nulls) = match plain {
-                true => self.key_column(&ident, |name| table.column(name))?,
+                true => self.key_column(&ident, |name| table.named_column(name))?,
                 false => {
                     let options = &column.column.options;
                     let descending = options.asc == Some(false);
@@ -867,6 +864,23 @@ pub fn check_column_name(name: &str) -> Result<(), SqlError> {
         "tableoid" | "ctid" | "xmin" | "cmin" | "xmax" | "cmax" => {
             Err(SqlError::new("42701", format!("column name \"{name}\" conflicts with a system column name")))
         }
+        _ => Ok(()),
+    }
+}
+
+/// A column's values come from one of a default, which a serial has, a sequence of its own and an expression.
+fn check_values(options: &[ast::ColumnOptionDef], is_serial: bool) -> Result<(), &'static str> {
+    let count = |of: fn(&ColumnOption) -> bool| options.iter().filter(|option| of(&option.option)).count();
+    let defaults = usize::from(is_serial) + count(|option| matches!(option, ColumnOption::Default(_)));
+    let identities = count(|option| matches!(option, ColumnOption::Generated { generation_expr: None, .. }));
+    let expressions = count(|option| matches!(option, ColumnOption::Generated { generation_expr: Some(_), .. }));
+    match (defaults, identities, expressions) {
+        (2.., _, _) => Err("multiple default values specified"),
+        (_, 2.., _) => Err("multiple identity specifications"),
+        (_, _, 2..) => Err("multiple generation clauses specified"),
+        (1, 1, _) => Err("both default and identity specified"),
+        (1, _, 1) => Err("both default and generation expression specified"),
+        (_, 1, 1) => Err("both identity and generation expression specified"),
         _ => Ok(()),
     }
 }

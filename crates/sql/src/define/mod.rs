@@ -361,7 +361,7 @@ impl Definer<'_> {
         let Some(new) = rename.map(crate::bind::scope::fold) else { return Ok(()) };
         // Under another name it is as good as a new one.
         self.check_database(Privileges::CREATE)?;
-        if id == NamespaceId::PUBLIC || id.is_system() {
+        if name == "public" || id.is_system() {
             return Err(SqlError::unsupported(format!("renaming schema {name}")).into());
         }
         if self.engine.schema().namespace(&new).is_some() {

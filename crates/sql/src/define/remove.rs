@@ -158,7 +158,7 @@ impl Definer<'_> {
         };
         self.defined.notices.extend(removal.check(cascade, &what)?);
         self.remove(removal)?;
-        for id in namespaces.into_iter().filter(|&id| !id.is_system() && id != NamespaceId::PUBLIC) {
+        for id in namespaces.into_iter().filter(|&id| !id.is_system()) {
             self.engine.drop_namespace(id)?;
         }
         Ok(())
@@ -294,17 +294,10 @@ impl Definer<'_> {
             .into());
         }
         self.check_owner(id.0)?;
-        if id == NamespaceId::PUBLIC && !cascade {
-            return Err(SqlError::unsupported("dropping the schema public").into());
-        }
         let mut removal = Removal::contents(&schema, id, &name);
         removal.close(&schema);
         self.defined.notices.extend(removal.check(cascade, &format!("schema {name}"))?);
         self.remove(removal)?;
-        if id == NamespaceId::PUBLIC {
-            // It stays, empty: its oid is fixed.
-            return Ok(());
-        }
         Ok(self.engine.drop_namespace(id)?)
     }
 
@@ -398,7 +391,7 @@ impl Definer<'_> {
                     },
                     None => {
                         let table = self.table(&ObjectName(parts))?;
-                        match table.column(&column) {
+                        match table.named_column(&column) {
                             Some(at) => (table.id.0, at as u16 + 1),
                             None => return Err(no_column(&column, &relation.name).into()),
                         }

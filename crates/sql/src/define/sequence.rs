@@ -79,7 +79,7 @@ fn definition(
     let usual = if increment > 0 { (1, highest) } else { (lowest, -1) };
     // A limit that was the old type's becomes the new one's.
     let kept = |value: fn(&SequenceDef) -> i64, end: fn((i64, i64)) -> i64| {
-        before.filter(|b| b.ty == ty || value(b) != end(limits(b.ty))).map(value)
+        before.map(|b| if b.ty != ty && value(b) == end(limits(b.ty)) { end(limits(ty)) } else { value(b) })
     };
     let min = match clauses.min {
         Some(Some(min)) => min,
@@ -167,7 +167,7 @@ impl Definer<'_> {
             return Err(SqlError::new("55000", "sequence must be in same schema as table it is linked to").into());
         }
         let column = column.as_ident().map(fold).unwrap_or_default();
-        match table.column(&column) {
+        match table.named_column(&column) {
             Some(at) => Ok(Some((table.id, at as u16))),
             None => {
                 let message = format!("column \"{column}\" of relation \"{}\" does not exist", table.def.name);
@@ -187,6 +187,14 @@ impl Definer<'_> {
             return Err(written.undefined().into());
         };
         self.check_owner(sequence.id)?;
+        if let (Some((table, at)), Some(_)) = (sequence.def.owner, &clauses.owned_by)
+            && let Some(table) = schema.table_by_id(table).filter(|t| t.def.columns[usize::from(at)].is_identity())
+        {
+            let detail = format!("Sequence \"{}\" is linked to table \"{}\".", sequence.def.name, table.def.name);
+            return Err(SqlError::new("0A000", "cannot change ownership of identity sequence")
+                .with_detail(detail)
+                .into());
+        }
         self.change_sequence(sequence.id, clauses)
     }
 

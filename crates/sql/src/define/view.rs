@@ -31,6 +31,9 @@ impl Definer<'_> {
         if create.materialized || create.secure || create.or_alter || create.to.is_some() {
             return Err(SqlError::unsupported("this kind of view").into());
         }
+        if crate::parse::has_into(&create.query) {
+            return Err(SqlError::new("0A000", "views must not contain SELECT INTO").into());
+        }
         if !crate::bind::change::is_select(&create.query) {
             let message = "views must not contain data-modifying statements in WITH";
             return Err(SqlError::new("0A000", message).into());

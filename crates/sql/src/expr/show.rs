@@ -45,9 +45,7 @@ pub fn show(expr: &Expr, name: &dyn Fn(u16, u16) -> String) -> String {
         }
         Expr::Cast { expr, to, .. } => format!("({})::{}", show(expr, name), crate::value::pgtype::format_type(*to)),
         Expr::Negate { expr, .. } => format!("(- {})", show(expr, name)),
-        Expr::Call { function, args } => {
-            format!("{}({})", format!("{:?}", function.id).to_lowercase(), list_of(args, ", ", name))
-        }
+        Expr::Call { function, args } => call(&function.id.shown(), args, name),
         Expr::Coalesce(list) => format!("COALESCE({})", list_of(list, ", ", name)),
         Expr::Extreme { greatest, list, .. } => {
             format!("{}({})", if *greatest { "GREATEST" } else { "LEAST" }, list_of(list, ", ", name))
@@ -80,6 +78,19 @@ pub fn show(expr: &Expr, name: &dyn Fn(u16, u16) -> String) -> String {
         Expr::LastValue => "lastval()".to_owned(),
         Expr::Key { call, args } => format!("{}({})", call.name(), list_of(args, ", ", name)),
         Expr::Aggregate(i) => format!("aggregate {i}"),
+    }
+}
+
+/// An operator stands between its arguments, or before the only one.
+fn call(function: &str, args: &[Expr], name: &dyn Fn(u16, u16) -> String) -> String {
+    let is_operator = !function.starts_with(|c: char| c.is_ascii_alphabetic());
+    match args {
+        [left, right] if is_operator => format!("({} {function} {})", show(left, name), show(right, name)),
+        [one] if is_operator => format!("({function} {})", show(one, name)),
+        [value, pattern, _] if function == "similar to" => {
+            format!("({} SIMILAR TO {})", show(value, name), show(pattern, name))
+        }
+        _ => format!("{function}({})", list_of(args, ", ", name)),
     }
 }
 

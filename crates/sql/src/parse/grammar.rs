@@ -5,6 +5,8 @@
 //!
 //! `@ a - 5`, `- a ^ 2`, `a ~ b || c`: prefix operators, signs and those of regular expressions bind as in PostgreSQL. `a ISNULL` is a test.
 //!
+//! `a::text COLLATE "C"`: a collation follows any operand, where the parser takes one behind the simplest only.
+//!
 //! `a BETWEEN SYMMETRIC b AND c` is no part of it: it is `a BETWEEN b AND c OR a BETWEEN c AND b`.
 
 use sqlparser::ast::{self, BinaryOperator, Expr, Function, FunctionArguments, ObjectName, UnaryOperator};
@@ -76,9 +78,11 @@ impl Dialect for Grammar {
         if let Some(parsed) = values_query(parser).or_else(|| typed_string(parser)) {
             return Some(parsed);
         }
-        // The parser has current_user and session_user, but takes this one for a column.
+        // The parser has current_user and session_user, but takes these for columns.
         let Token::Word(word) = &parser.peek_token_ref().token else { return None };
-        if word.quote_style.is_some() || !word.value.eq_ignore_ascii_case("current_role") {
+        let is_named = |name: &str| word.quote_style.is_none() && word.value.eq_ignore_ascii_case(name);
+        let is_schema = is_named("current_schema") && parser.peek_nth_token_ref(1).token != Token::LParen;
+        if !is_schema && !is_named("current_role") {
             return None;
         }
         let name = parser.parse_identifier();
@@ -97,6 +101,10 @@ impl Dialect for Grammar {
                 let bounds = self.bounds(parser);
                 return Some(bounds.map(|(low, high)| between(left, &low, &high, negated)));
             }
+        }
+        if parser.parse_keyword(Keyword::COLLATE) {
+            let collation = parser.parse_object_name(false);
+            return Some(collation.map(|collation| Expr::Collate { expr: Box::new(left.clone()), collation }));
         }
         if is_isnull(&parser.peek_token_ref().token) {
             parser.advance_token();
@@ -190,7 +198,7 @@ fn typed_string(parser: &mut Parser) -> Option<Result<Expr, ParserError>> {
     let of_catalog =
         matches!(&parser.peek_token_ref().token, Token::Word(word) if word.value.eq_ignore_ascii_case("pg_catalog"));
     // The grammar has types among its keywords; whatever else stands here names one too.
-    let is_other = matches!(&parser.peek_token_ref().token, Token::Word(word) if word.keyword == Keyword::NoKeyword)
+    let is_other = matches!(&parser.peek_token_ref().token, Token::Word(word) if matches!(word.keyword, Keyword::NoKeyword | Keyword::NAME))
         && (is_literal(1) || parser.peek_nth_token_ref(1).token == Token::Period && is_name(2) && is_literal(3));
     let is_typed = is_quoted && is_literal(1)
         || is_other

@@ -183,6 +183,19 @@ fn leave_check_option(statement: &mut Statement, option: &str) -> Result<(), Sql
     Ok(())
 }
 
+/// Whether the query is a SELECT INTO, or its first part one.
+pub fn has_into(query: &ast::Query) -> bool {
+    fn is_into(body: &SetExpr) -> bool {
+        match body {
+            SetExpr::Select(select) => select.into.is_some(),
+            SetExpr::SetOperation { left, .. } => is_into(left),
+            SetExpr::Query(query) => is_into(&query.body),
+            _ => false,
+        }
+    }
+    is_into(&query.body)
+}
+
 /// SELECT INTO is CREATE TABLE AS.
 fn made_by_select_into(statement: Statement) -> Statement {
     fn take_into(body: &mut SetExpr) -> Option<sqlparser::ast::SelectInto> {
@@ -326,6 +339,12 @@ fn own_command(words: &[&TokenWithSpan], sql: &str) -> Result<Option<Parsed>, Sq
     }
     if is(0, "copy") {
         return Ok(Some(Parsed::Copy(Box::new(copy::parse_copy(words, sql)?))));
+    }
+    if let [.., role] = words
+        && words.len() == 5
+        && ["set", "local", "session", "authorization"].iter().enumerate().all(|(at, word)| is(at, word))
+    {
+        return parse(&format!("SET LOCAL session_authorization TO {}", role.token)).map(Some);
     }
     if is(0, "reset") && is(1, "session") && is(2, "authorization") && words.len() == 3 {
         return parse("RESET session_authorization").map(Some);
@@ -613,7 +632,10 @@ fn syntax_error(sql: &str, error: ParserError) -> SqlError {
         Some((what, place)) => (what, parse_place(place)),
         None => (text.as_str(), None),
     };
+    let at = place.and_then(|p| position(sql, p));
     let message = match what.rsplit_once("found: ") {
+        // A token as the parser's programmers see it.
+        _ if what.starts_with("No infix parser") => format!("syntax error at or near \"{}\"", word_at(sql, at)),
         Some((_, "EOF")) => "syntax error at end of input".to_owned(),
         Some((_, found)) => format!("syntax error at or near \"{found}\""),
         None => format!("syntax error: {}", lower_first(what)),
@@ -624,7 +646,15 @@ fn syntax_error(sql: &str, error: ParserError) -> SqlError {
         None => error,
     };
     let end = || what.ends_with("found: EOF").then(|| sql.chars().count() + 1);
-    error.at(place.and_then(|p| position(sql, p)).or_else(end))
+    error.at(at.or_else(end))
+}
+
+/// The word, or the sign, at a position.
+fn word_at(sql: &str, position: Option<usize>) -> String {
+    let rest: Vec<char> = sql.chars().skip(position.map_or(0, |position| position.saturating_sub(1))).collect();
+    let belongs = |c: &&char| c.is_alphanumeric() || **c == '_';
+    let length = rest.iter().take_while(belongs).count();
+    rest.into_iter().take(length.max(1)).collect()
 }
 
 fn parse_place(place: &str) -> Option<Location> {

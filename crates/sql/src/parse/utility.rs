@@ -705,20 +705,21 @@ fn using_index(p: &mut Parser<'_>) -> Read<Option<AlterAction>> {
     Ok(Some(AlterAction::AddUsingIndex { name, primary: kind == Keyword::PRIMARY, index: p.parse_identifier()? }))
 }
 
+/// Whether it is to be DEFERRABLE, which it is where nothing but INITIALLY DEFERRED is said, and INITIALLY DEFERRED.
 fn deferral(p: &mut Parser<'_>) -> (bool, bool) {
-    let mut deferrable = false;
+    let mut deferrable = None;
     let mut deferred = false;
     loop {
         if p.parse_keywords(&[Keyword::NOT, Keyword::DEFERRABLE]) {
-            deferrable = false;
+            deferrable = Some(false);
         } else if p.parse_keyword(Keyword::DEFERRABLE) {
-            deferrable = true;
+            deferrable = Some(true);
         } else if p.parse_keywords(&[Keyword::INITIALLY, Keyword::DEFERRED]) {
-            (deferrable, deferred) = (true, true);
+            deferred = true;
         } else if p.parse_keywords(&[Keyword::INITIALLY, Keyword::IMMEDIATE]) {
             deferred = false;
         } else {
-            return (deferrable, deferred);
+            return (deferrable.unwrap_or(deferred), deferred);
         }
     }
 }

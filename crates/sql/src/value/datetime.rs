@@ -10,7 +10,9 @@
 mod parse;
 mod style;
 
-pub(crate) use parse::{is_read_by_clock, read_date, read_time, read_timestamp, read_timestamptz, zone_named};
+pub(crate) use parse::{
+    is_read_by_clock, read_date, read_time, read_timestamp, read_timestamptz, zone_named, zone_or_offset,
+};
 pub use style::DateStyle;
 pub(crate) use style::{BadDateStyle, DateForm, DateOrder};
 

@@ -235,6 +235,16 @@ signatures! {
     Upper: "upper" { (Text) -> Text }
 }
 
+impl FunctionId {
+    /// As EXPLAIN shows it.
+    pub fn shown(self) -> String {
+        match self {
+            FunctionId::More(at) => more::entry(at).name.to_owned(),
+            other => format!("{other:?}").to_lowercase(),
+        }
+    }
+}
+
 impl Function {
     /// Finds the function (its name in lower case) for argument types; `None` is the type of an untyped literal.
     pub fn resolve(name: &str, arguments: &[Option<Type>]) -> Result<Function, SqlError> {

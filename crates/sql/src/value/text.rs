@@ -250,8 +250,31 @@ fn limit_name(text: &[u8]) -> &[u8] {
     &text[..end]
 }
 
+/// The byte whose code stands behind a backslash.
+fn char_of_octal(digits: &[u8]) -> Result<&'static [u8], SqlError> {
+    static ASCII: [u8; 128] = {
+        let mut all = [0; 128];
+        let mut code = 0;
+        while code < all.len() {
+            all[code] = code as u8;
+            code += 1;
+        }
+        all
+    };
+    match digits.iter().fold(0, |code: usize, digit| code * 8 + usize::from(digit - b'0')) % 256 {
+        0 => Ok(b""),
+        code => ASCII.get(code..=code).ok_or_else(|| SqlError::unsupported("a \"char\" that is not ASCII")),
+    }
+}
+
 /// The first byte, of which PostgreSQL takes any; here it must be a character by itself.
 fn limit_char_byte(text: &[u8]) -> Result<&[u8], SqlError> {
+    match text {
+        [b'\\', code @ ..] if code.len() == 3 && code.iter().all(|digit| matches!(digit, b'0'..=b'7')) => {
+            return char_of_octal(code);
+        }
+        _ => {}
+    }
     match text.first() {
         Some(byte) if !byte.is_ascii() => Err(SqlError::unsupported("a \"char\" that is not ASCII")),
         _ => Ok(&text[..text.len().min(1)]),

@@ -134,6 +134,43 @@ pub(crate) fn zone_named(name: &str) -> Result<Zone, SqlError> {
     Zone::named(name).ok_or_else(|| crate::value::zone::unknown(name))
 }
 
+/// As [`zone_named`], but what is counted from Greenwich is counted to the east, as in a timestamp.
+pub(crate) fn zone_or_offset(name: &str) -> Result<Zone, SqlError> {
+    if name.starts_with(|c: char| c.is_ascii_digit()) {
+        return Err(fault::quoted("22023", "invalid input syntax for type numeric time zone", name.as_bytes())
+            .with_hint("Numeric time zones must have \"-\" or \"+\" as first character."));
+    }
+    let offset = if name.starts_with(['-', '+']) { offset_us(name) } else { Err(Refusal::Format) };
+    match offset {
+        Ok(us) => Ok(Zone::east(us / SECOND_US)),
+        Err(Refusal::ZoneRange) => Err(SqlError::new("22023", format!("numeric time zone \"{name}\" out of range"))),
+        Err(_) => zone_named(name),
+    }
+}
+
+/// `+hh`, `+hhmm`, `+hh:mm`, `+hh:mm:ss`.
+fn offset_us(text: &str) -> Parsed<i64> {
+    let (sign, digits) = (if text.starts_with('-') { -1 } else { 1 }, &text[1..]);
+    let mut numbers = [0i64; 3];
+    if digits.contains(':') {
+        let mut parts = digits.split(':');
+        for (slot, part) in numbers.iter_mut().zip(&mut parts) {
+            *slot = part.parse().map_err(|_| Refusal::Format)?;
+        }
+        if parts.next().is_some() {
+            return Err(Refusal::Format);
+        }
+    } else {
+        let number: i64 = digits.parse().map_err(|_| Refusal::Format)?;
+        (numbers[0], numbers[1]) = if digits.len() > 2 { (number / 100, number % 100) } else { (number, 0) };
+    }
+    let [hours, minutes, seconds] = numbers;
+    if !(0..=ZONE_HOURS_MAX).contains(&hours) || minutes > 59 || seconds > 59 {
+        return Err(Refusal::ZoneRange);
+    }
+    Ok(sign * (hours * HOUR_US + minutes * MINUTE_US + seconds * SECOND_US))
+}
+
 fn read_moment(text: &[u8], zoned: bool, clock: &Clock) -> Result<i64, SqlError> {
     let name = if zoned { "timestamp with time zone" } else { "timestamp" };
     let (days, time, told) = match parse(text, false, clock.dates.order).map_err(|r| refuse(r, name, text))? {
@@ -714,28 +751,9 @@ impl Reading {
         Ok(())
     }
 
-    /// `+hh`, `+hhmm`, `+hh:mm`, `+hh:mm:ss`.
     fn zone(&mut self, text: &str) -> Parsed<()> {
         self.add(ZONE)?;
-        let (sign, digits) = (if text.starts_with('-') { -1 } else { 1 }, &text[1..]);
-        let mut numbers = [0i64; 3];
-        if digits.contains(':') {
-            let mut parts = digits.split(':');
-            for (slot, part) in numbers.iter_mut().zip(&mut parts) {
-                *slot = part.parse().map_err(|_| Refusal::Format)?;
-            }
-            if parts.next().is_some() {
-                return Err(Refusal::Format);
-            }
-        } else {
-            let number: i64 = digits.parse().map_err(|_| Refusal::Format)?;
-            (numbers[0], numbers[1]) = if digits.len() > 2 { (number / 100, number % 100) } else { (number, 0) };
-        }
-        let [hours, minutes, seconds] = numbers;
-        if !(0..=ZONE_HOURS_MAX).contains(&hours) || minutes > 59 || seconds > 59 {
-            return Err(Refusal::ZoneRange);
-        }
-        self.offset = sign * (hours * HOUR_US + minutes * MINUTE_US + seconds * SECOND_US);
+        self.offset = offset_us(text)?;
         Ok(())
     }
 

@@ -473,6 +473,12 @@ fn fill(a: &Arguments<'_>) -> Result_ {
     if a.is_null(1) || a.len() == 3 && a.is_null(2) {
         return Err(SqlError::new("22004", "dimension array or low bound array cannot be null"));
     }
+    for (at, what) in [(1, "Dimension"), (2, "Low bound")] {
+        if a.len() > at && a.array(at).dimensions.len() > 1 {
+            return Err(SqlError::new("2202E", "wrong number of array subscripts")
+                .with_detail(format!("{what} array must be one dimensional.")));
+        }
+    }
     let ints = |at: usize| {
         let items = a.array(at).items;
         items.iter().map(|i| if let Datum::Int(v) = i { Some(*v) } else { None }).collect::<Option<Vec<i64>>>()
@@ -505,6 +511,8 @@ fn trimmed(a: &Arguments<'_>, mut array: Array) -> Result_ {
         Some(first) if count < have => first.length -= count as u32,
         _ => array.dimensions.clear(),
     }
+    // It is a slice, and those begin at 1.
+    array.dimensions.iter_mut().for_each(|dimension| dimension.lower = 1);
     Ok(array.to_datum(element(a.types[0])))
 }
 

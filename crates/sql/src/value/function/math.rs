@@ -240,13 +240,13 @@ pub(super) fn gcd_numeric(a: &Arguments<'_>) -> Result {
 
 pub(super) fn lcm_numeric(a: &Arguments<'_>) -> Result {
     let (x, y) = (a.number(0), a.number(1));
-    let scale = x.scale().max(y.scale());
-    if x.signum() == 0 || y.signum() == 0 {
-        return Ok(numeric(&Numeric::zero().round(scale.into())?));
-    }
     let divisor = divisor_of(x.clone(), y.clone())?;
     if matches!(divisor, Numeric::NaN) {
         return Ok(numeric(&Numeric::NaN));
+    }
+    let scale = x.scale().max(y.scale());
+    if x.signum() == 0 || y.signum() == 0 {
+        return Ok(numeric(&Numeric::zero().round(scale.into())?));
     }
     Ok(numeric(&x.div_whole(&divisor)?.mul(&y)?.abs().round(scale.into())?))
 }

@@ -26,7 +26,8 @@ pub(super) fn date_bin(a: &Arguments<'_>) -> Result {
     if stride.months != 0 {
         return Err(SqlError::new("0A000", "timestamps cannot be binned into intervals containing months or years"));
     }
-    let stride = stride.length_us();
+    let too_long = || out_of_range("interval out of range".to_owned());
+    let stride = i64::try_from(stride.length_us()).map_err(|_| too_long())?;
     if stride <= 0 {
         return Err(out_of_range("stride must be greater than zero".to_owned()));
     }
@@ -36,8 +37,10 @@ pub(super) fn date_bin(a: &Arguments<'_>) -> Result {
     if !datetime::is_finite(origin) {
         return Err(out_of_range("origin out of range".to_owned()));
     }
-    let since = i128::from(at) - i128::from(origin);
-    Ok(Datum::Int((i128::from(origin) + since.div_euclid(stride) * stride) as i64))
+    let since = at.checked_sub(origin).ok_or_else(too_long)?;
+    // Before the origin the start may be one that no timestamp has.
+    let start = at.checked_sub(since.rem_euclid(stride)).filter(|us| datetime::timestamp_in_range(*us));
+    start.map(Datum::Int).ok_or_else(|| out_of_range("timestamp out of range".to_owned()))
 }
 
 pub(super) fn to_moment(a: &Arguments<'_>) -> Result {
@@ -101,7 +104,7 @@ pub(super) fn make_timestamp(a: &Arguments<'_>) -> Result {
 
 pub(super) fn make_timestamptz(a: &Arguments<'_>) -> Result {
     let local = local(a)?;
-    let own = if a.len() == 7 { Some(datetime::zone_named(a.text(6))?) } else { None };
+    let own = if a.len() == 7 { Some(datetime::zone_or_offset(a.text(6))?) } else { None };
     in_range(own.as_ref().unwrap_or(&a.clock.zone).to_utc(local))
 }
 

@@ -206,6 +206,8 @@ entries! {
     "position" (Bytea, Bytea) -> Int4, text::position_bytes;
     "overlay" (Text, Text, Int4) -> Text, text::overlay;
     "overlay" (Text, Text, Int4, Int4) -> Text, text::overlay;
+    "overlay" (Bytea, Bytea, Int4) -> Bytea, text::overlay_bytes;
+    "overlay" (Bytea, Bytea, Int4, Int4) -> Bytea, text::overlay_bytes;
     "quote_ident" (Text) -> Text, text::quote_ident;
     "name at" (Name, Int4) -> CharByte, text::name_at;
     "quote_literal" (Text) -> Text, text::quote_literal;
@@ -244,9 +246,14 @@ entries! {
     "regexp_instr" (Text, Text) -> Int4, regex::regexp_instr;
     "regexp_instr" (Text, Text, Int4) -> Int4, regex::regexp_instr;
     "regexp_instr" (Text, Text, Int4, Int4) -> Int4, regex::regexp_instr;
+    "regexp_instr" (Text, Text, Int4, Int4, Int4) -> Int4, regex::regexp_instr;
+    "regexp_instr" (Text, Text, Int4, Int4, Int4, Text) -> Int4, regex::regexp_instr;
+    "regexp_instr" (Text, Text, Int4, Int4, Int4, Text, Int4) -> Int4, regex::regexp_instr;
     "regexp_substr" (Text, Text) -> Text, regex::regexp_substr;
     "regexp_substr" (Text, Text, Int4) -> Text, regex::regexp_substr;
     "regexp_substr" (Text, Text, Int4, Int4) -> Text, regex::regexp_substr;
+    "regexp_substr" (Text, Text, Int4, Int4, Text) -> Text, regex::regexp_substr;
+    "regexp_substr" (Text, Text, Int4, Int4, Text, Int4) -> Text, regex::regexp_substr;
     "substring" (Text, Text) -> Text, regex::substring;
     "substring" (Text, Text, Text) -> Text, regex::substring_similar;
     // The catalog.

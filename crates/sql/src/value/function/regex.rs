@@ -238,11 +238,14 @@ pub(super) fn differs_folded(a: &Arguments<'_>) -> Result {
     is_match(a, true).map(|found| Datum::Bool(!found))
 }
 
-/// A `SIMILAR TO` pattern as a regular expression; the part between `\"`s, if there are two, is a group.
+/// A `SIMILAR TO` pattern as a regular expression; the part between `\"`s, if there are two, is a group. What stands before it takes as
+/// little as it can.
 fn similar_pattern(pattern: &str, escape: Option<char>) -> Result<String> {
     let mut out = String::from("^(?:");
     let mut chars = pattern.chars();
     let mut quotes = 0;
+    // Where they end: before the first quote they turn out to be lazy.
+    let mut quantifiers = Vec::new();
     let mut in_bracket = false;
     while let Some(c) = chars.next() {
         if Some(c) == escape {
@@ -250,8 +253,11 @@ fn similar_pattern(pattern: &str, escape: Option<char>) -> Result<String> {
             if next == '"' && !in_bracket {
                 quotes += 1;
                 match quotes {
-                    1 => out.push_str("){1,1}?("),
-                    2 => out.push_str("){1,1}(?:"),
+                    1 => {
+                        quantifiers.drain(..).rev().for_each(|end| out.insert(end, '?'));
+                        out.push_str(")(");
+                    }
+                    2 => out.push_str(")(?:"),
                     _ => {
                         let message =
                             "SQL regular expression may not contain more than two escape-double-quote separators";
@@ -273,7 +279,11 @@ fn similar_pattern(pattern: &str, escape: Option<char>) -> Result<String> {
                 in_bracket = true;
                 out.push(c);
             }
-            '%' => out.push_str(".*"),
+            '%' | '*' | '+' | '?' | '}' => {
+                out.push_str(if c == '%' { "." } else { "" });
+                out.push(if c == '%' { '*' } else { c });
+                quantifiers.push(out.len());
+            }
             '_' => out.push('.'),
             '(' => out.push_str("(?:"),
             '\\' | '.' | '^' | '$' => out.extend(['\\', c]),
@@ -439,10 +449,11 @@ fn positive(a: &Arguments<'_>, at: usize, name: &str) -> Result<usize> {
     if a.len() <= at {
         return Ok(1);
     }
-    usize::try_from(a.int(at))
-        .ok()
-        .filter(|&v| v > 0)
-        .ok_or_else(|| SqlError::new("22023", format!("invalid value for parameter \"{name}\": {}", a.int(at))))
+    usize::try_from(a.int(at)).ok().filter(|&v| v > 0).ok_or_else(|| invalid_parameter(name, a.int(at)))
+}
+
+fn invalid_parameter(name: &str, value: i64) -> SqlError {
+    SqlError::new("22023", format!("invalid value for parameter \"{name}\": {value}"))
 }
 
 pub(super) fn regexp_replace_from(a: &Arguments<'_>) -> Result {
@@ -479,20 +490,30 @@ pub(super) fn regexp_count(a: &Arguments<'_>) -> Result {
     Ok(Datum::Int(found_from(&regex, a.text(0), from).count() as i64))
 }
 
-/// The match that arguments 2 (from where) and 3 (which) ask for.
-fn nth_match<'a>(a: &Arguments<'a>) -> Result<Option<(usize, &'a str)>> {
-    let regex = compiled(a.text(1), Flags::default())?;
-    let from = from_place(a, 2)?;
-    let nth = positive(a, 3, "n")?;
-    let found = found_from(&regex, a.text(0), from).nth(nth - 1);
-    Ok(found.map(|m| (m.start(), m.as_str())))
+/// The match that arguments 2 (from where) and 3 (which) ask for, or the part of it that stands behind the flags, if they are given.
+fn nth_match<'a>(a: &Arguments<'a>, flags_at: usize, function: &str) -> Result<Option<Match<'a>>> {
+    let (from, nth) = (from_place(a, 2)?, positive(a, 3, "n")?);
+    let part = match a.len() > flags_at + 1 {
+        true => usize::try_from(a.int(flags_at + 1)).map_err(|_| invalid_parameter("subexpr", a.int(flags_at + 1)))?,
+        false => 0,
+    };
+    let (regex, _) = with_flags(a, flags_at, function)?;
+    // Without parentheses the whole is the first part.
+    let part = if part == 1 && regex.captures_len() == 1 { 0 } else { part };
+    let found = groups_from(&regex, a.text(0), from).nth(nth - 1);
+    Ok(found.and_then(|(_, groups)| groups.get(part)))
 }
 
 pub(super) fn regexp_instr(a: &Arguments<'_>) -> Result {
-    let place = nth_match(a)?.map_or(0, |(start, _)| a.text(0)[..start].chars().count() as i64 + 1);
-    Ok(Datum::Int(place))
+    let behind = if a.len() > 4 { a.int(4) } else { 0 };
+    if !matches!(behind, 0 | 1) {
+        return Err(invalid_parameter("endoption", behind));
+    }
+    let found = nth_match(a, 5, "regexp_instr()")?;
+    let place = found.map(|found| if behind == 1 { found.end() } else { found.start() });
+    Ok(Datum::Int(place.map_or(0, |at| a.text(0)[..at].chars().count() as i64 + 1)))
 }
 
 pub(super) fn regexp_substr(a: &Arguments<'_>) -> Result {
-    Ok(nth_match(a)?.map_or(Datum::Null, |(_, found)| text(found)))
+    Ok(nth_match(a, 4, "regexp_substr()")?.map_or(Datum::Null, |found| text(found.as_str())))
 }

@@ -218,6 +218,17 @@ pub(super) fn position_bytes(a: &Arguments<'_>) -> Result {
     Ok(Datum::Int(at.map_or(0, |at| at as i64 + 1)))
 }
 
+pub(super) fn overlay_bytes(a: &Arguments<'_>) -> Result {
+    let (value, placed, from) = (a.bytes(0), a.bytes(1), a.int(2));
+    let count = if a.len() == 4 { a.int(3) } else { placed.len() as i64 };
+    if from <= 0 {
+        return Err(SqlError::new("22011", "negative substring length not allowed"));
+    }
+    let place = |at: i64| usize::try_from(at).unwrap_or(0).min(value.len());
+    let (head, tail) = (&value[..place(from - 1)], &value[place(from - 1 + count)..]);
+    Ok(Datum::Bytes([head, placed, tail].concat().into()))
+}
+
 pub(super) fn overlay(a: &Arguments<'_>) -> Result {
     let (value, placed, from) = (a.text(0), a.text(1), a.int(2));
     let count = if a.len() == 4 { a.int(3) } else { placed.chars().count() as i64 };

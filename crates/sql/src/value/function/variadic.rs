@@ -8,7 +8,7 @@ use crate::bind::record::{MAKE, RECORD};
 use crate::error::SqlError;
 use crate::value::json as documents;
 use crate::value::{Datum, cast, label, record, text as texts};
-use freshet_engine::schema::{OidKind, Type, Value};
+use freshet_engine::schema::{OidKind, SystemKind, Type, Value};
 
 /// The function that gives a document with a value at a path; no statement can call it.
 pub const ASSIGN: &str = "document with";
@@ -204,15 +204,27 @@ fn build_object(a: &Arguments<'_>) -> Result<Datum, SqlError> {
                     .with_hint("Object keys should be text."),
             });
         }
+        if matches!(a.types[at], Type::Array(_) | Type::Json | Type::Jsonb | Type::System(SystemKind::Record)) {
+            let message = "key value must be scalar, not array, composite, or json";
+            return Err(SqlError::new("22023", message));
+        }
         out.extend_from_slice(if at > 0 { b", " } else { b"" });
-        let mut key = Vec::new();
-        texts::write(a.types[at], &a.values[at], a.clock, &mut key);
-        documents::write_string(&String::from_utf8_lossy(&key), &mut out);
+        write_key(a, at, &mut out);
         out.extend_from_slice(b" : ");
         json::write_json(a.types[at + 1], &a.values[at + 1], a.clock, &mut out);
     }
     out.push(b'}');
     document(a.result, out)
+}
+
+/// What a document would have for the value, as a string.
+fn write_key(a: &Arguments<'_>, at: usize, out: &mut Vec<u8>) {
+    let mut key = Vec::new();
+    json::write_json(a.types[at], &a.values[at], a.clock, &mut key);
+    match key.first() {
+        Some(b'"') => out.extend_from_slice(&key),
+        _ => documents::write_string(&String::from_utf8_lossy(&key), out),
+    }
 }
 
 fn build_array(a: &Arguments<'_>) -> Result<Datum, SqlError> {

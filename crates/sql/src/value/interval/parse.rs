@@ -31,7 +31,9 @@ pub(crate) enum Unit {
 
 impl Unit {
     pub fn named(word: &str) -> Option<Unit> {
-        Some(match word {
+        // Of longer words nothing more is read.
+        const LETTERS_MAX: usize = 10;
+        Some(match word.get(..LETTERS_MAX).unwrap_or(word) {
             "millennium" | "millennia" | "mil" | "mils" => Unit::Millennium,
             "century" | "centuries" | "cent" | "c" => Unit::Century,
             "decade" | "decades" | "dec" | "decs" => Unit::Decade,
@@ -42,40 +44,69 @@ impl Unit {
             "hour" | "hours" | "hr" | "hrs" | "h" => Unit::Hour,
             "minute" | "minutes" | "min" | "mins" | "m" => Unit::Minute,
             "second" | "seconds" | "sec" | "secs" | "s" => Unit::Second,
-            "millisecond" | "milliseconds" | "ms" | "msec" | "msecs" | "mseconds" | "msecond" => Unit::Millisecond,
-            "microsecond" | "microseconds" | "us" | "usec" | "usecs" | "useconds" | "usecond" => Unit::Microsecond,
+            "millisecon" | "ms" | "msec" | "msecs" | "mseconds" | "msecond" => Unit::Millisecond,
+            "microsecon" | "us" | "usec" | "usecs" | "useconds" | "usecond" => Unit::Microsecond,
             _ => return None,
         })
     }
 }
 
+/// Why a text is refused.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Refusal {
+    Format,
+    /// A number that no field holds.
+    Range,
+    /// Years and months fit by themselves, but not together.
+    Together,
+}
+
+type Parsed<T> = Result<T, Refusal>;
+
 /// An interval on its way, wide enough not to overflow before it is checked.
-#[derive(Default)]
+#[derive(Clone, Copy, Default)]
 struct Sum {
+    years: i128,
     months: i128,
     days: i128,
     us: i128,
+    /// The units that were met, a bit for each: none is given twice.
+    met: u16,
 }
 
 impl Sum {
-    fn finish(self) -> Result<Interval, ()> {
+    fn finish(self) -> Parsed<Interval> {
+        let small = |number: i128| i32::try_from(number).map_err(|_| Refusal::Range);
+        let (years, months) = (small(self.years)?, small(self.months)?);
         Ok(Interval {
-            months: i32::try_from(self.months).map_err(drop)?,
-            days: i32::try_from(self.days).map_err(drop)?,
-            us: i64::try_from(self.us).map_err(drop)?,
+            months: i32::try_from(i64::from(years) * 12 + i64::from(months)).map_err(|_| Refusal::Together)?,
+            days: small(self.days)?,
+            us: i64::try_from(self.us).map_err(|_| Refusal::Range)?,
         })
     }
 
+    fn meet(&mut self, units: &[Unit]) -> Parsed<()> {
+        let bits = units.iter().fold(0, |bits, unit| bits | 1 << *unit as u16);
+        if self.met & bits != 0 {
+            return Err(Refusal::Format);
+        }
+        self.met |= bits;
+        Ok(())
+    }
+
     fn add(&mut self, whole: i128, fraction: f64, unit: Unit) {
-        let months = match unit {
-            Unit::Millennium => 12_000,
-            Unit::Century => 1_200,
-            Unit::Decade => 120,
-            Unit::Year => 12,
-            Unit::Month => 1,
-            _ => 0,
+        let years = match unit {
+            Unit::Millennium => 1_000,
+            Unit::Century => 100,
+            Unit::Decade => 10,
+            _ => 1,
         };
         match unit {
+            Unit::Millennium | Unit::Century | Unit::Decade | Unit::Year => {
+                self.years += whole * years;
+                // Of a fraction of a year only whole months are kept.
+                self.months += (fraction * (years * 12) as f64).round_ties_even() as i128;
+            }
             Unit::Month => {
                 self.months += whole;
                 self.add_days(fraction * 30.0);
@@ -87,10 +118,6 @@ impl Sum {
             Unit::Day => {
                 self.days += whole;
                 self.add_us(fraction * DAY_US as f64);
-            }
-            _ if months > 0 => {
-                // Of a fraction of a year only whole months are kept.
-                self.months += whole * months + (fraction * months as f64).round_ties_even() as i128;
             }
             _ => {
                 let us = match unit {
@@ -114,26 +141,26 @@ impl Sum {
     fn add_us(&mut self, us: f64) {
         self.us += us.round() as i128;
     }
+
+    fn negated(self) -> Sum {
+        Sum { years: -self.years, months: -self.months, days: -self.days, us: -self.us, ..self }
+    }
 }
 
 /// The input function.
 pub(crate) fn read(text: &[u8], fields: Option<Fields>) -> Result<Interval, SqlError> {
     let invalid = || fault::invalid_datetime("interval", text);
-    let lower = std::str::from_utf8(text).map_err(|_| invalid())?.trim().to_ascii_lowercase();
-    let sum = match iso(&lower) {
-        Some(sum) => Some(sum),
-        None => verbose(&lower, fields),
+    let source = std::str::from_utf8(text).map_err(|_| invalid())?;
+    let lower = source.trim().to_ascii_lowercase();
+    let read = match verbose(&lower, fields) {
+        Err(Refusal::Format) => iso(source),
+        read => read,
     };
-    let overflow = || {
-        let shown = String::from_utf8_lossy(text);
-        SqlError::new("22015", format!("interval field value out of range: \"{shown}\""))
-    };
-    let Some(sum) = sum else {
-        return Err(if lower.split_whitespace().any(is_wide_clock) { overflow() } else { invalid() });
-    };
-    // Years and months fit by themselves, but not together.
-    let is_long = sum.months.unsigned_abs() < 12 << 31 && i32::try_from(sum.months).is_err();
-    let interval = sum.finish().map_err(|()| if is_long { out_of_range() } else { overflow() })?;
+    let interval = read.and_then(Sum::finish).map_err(|refusal| match refusal {
+        Refusal::Together => out_of_range(),
+        Refusal::Format if !lower.split_whitespace().any(is_wide_clock) => invalid(),
+        _ => fault::quoted("22015", "interval field value out of range", text),
+    })?;
     Ok(fields.map_or(interval, |fields| limited(interval, fields)))
 }
 
@@ -164,7 +191,7 @@ enum Word {
 }
 
 /// Fields from last to first, because a number without a unit is told by what follows it.
-fn verbose(text: &str, fields: Option<Fields>) -> Option<Sum> {
+fn verbose(text: &str, fields: Option<Fields>) -> Parsed<Sum> {
     let mut words = words(text, fields)?;
     let mut sum = Sum::default();
     let ago = matches!(words.last(), Some(Word::Name(name)) if name == "ago");
@@ -172,42 +199,54 @@ fn verbose(text: &str, fields: Option<Fields>) -> Option<Sum> {
         words.pop();
     }
     if words.is_empty() {
-        return None;
+        return Err(Refusal::Format);
     }
     let bare = fields.map_or(Unit::Second, |f| f.last);
     let mut unit = Some(bare);
     for word in words.into_iter().rev() {
         match word {
             Word::Name(name) if name == "@" => {}
-            Word::Name(name) => unit = Some(Unit::named(&name)?),
+            Word::Name(name) => unit = Some(Unit::named(&name).ok_or(Refusal::Format)?),
             Word::Clock(negative, us) => {
+                sum.meet(&[Unit::Hour, Unit::Minute, Unit::Second, Unit::Millisecond, Unit::Microsecond])?;
                 sum.us += if negative { -us } else { us };
                 unit = Some(Unit::Day);
             }
             Word::YearMonth(negative, years, months) => {
+                sum.meet(&[Unit::Month])?;
                 let all = years * 12 + months;
                 sum.months += if negative { -all } else { all };
                 unit = None;
             }
             Word::Number(negative, whole, fraction) => {
                 let sign = if negative { -1 } else { 1 };
-                sum.add(whole * sign, fraction * sign as f64, unit.take()?);
+                let of = unit.take().ok_or(Refusal::Format)?;
+                match of {
+                    Unit::Second if fraction != 0.0 => {
+                        sum.meet(&[Unit::Second, Unit::Millisecond, Unit::Microsecond])?;
+                    }
+                    _ => sum.meet(&[of])?,
+                }
+                sum.add(whole * sign, fraction * sign as f64, of);
+                // As before a time of day.
+                unit = (of == Unit::Hour).then_some(Unit::Day);
             }
         }
     }
-    if ago {
-        sum = Sum { months: -sum.months, days: -sum.days, us: -sum.us };
+    if !ago {
+        return Ok(sum);
     }
-    Some(sum)
+    sum.finish()?;
+    Ok(sum.negated())
 }
 
-fn words(text: &str, fields: Option<Fields>) -> Option<Vec<Word>> {
+fn words(text: &str, fields: Option<Fields>) -> Parsed<Vec<Word>> {
     let mut rest = text;
     let mut words = Vec::new();
     loop {
         rest = rest.trim_start_matches(|c: char| c.is_ascii_whitespace() || c == ',');
         let Some(first) = rest.chars().next() else {
-            return Some(words);
+            return Ok(words);
         };
         let is_word = first.is_ascii_alphabetic() || first == '@';
         let belongs = |c: char| match is_word {
@@ -227,40 +266,43 @@ fn words(text: &str, fields: Option<Fields>) -> Option<Vec<Word>> {
     }
 }
 
-fn quantity(word: &str, fields: Option<Fields>) -> Option<Word> {
-    let (negative, digits) = match word.as_bytes().first()? {
-        b'-' => (true, &word[1..]),
-        b'+' => (false, &word[1..]),
+fn quantity(word: &str, fields: Option<Fields>) -> Parsed<Word> {
+    let (negative, digits) = match word.as_bytes().first() {
+        Some(b'-') => (true, &word[1..]),
+        Some(b'+') => (false, &word[1..]),
         _ => (false, word),
     };
     if digits.contains(':') {
-        return Some(Word::Clock(negative, clock(digits, fields)?));
+        return Ok(Word::Clock(negative, clock(digits, fields).ok_or(Refusal::Format)?));
     }
     if let Some((years, months)) = digits.split_once('-') {
-        let (years, months): (i128, i128) = (whole(years)?, whole(months)?);
-        return (months < 12).then_some(Word::YearMonth(negative, years, months));
+        let (years, months) = (whole(years)?, whole(months)?);
+        return if months < 12 { Ok(Word::YearMonth(negative, years, months)) } else { Err(Refusal::Range) };
     }
     let (whole, fraction) = number(digits)?;
-    Some(Word::Number(negative, whole, fraction))
+    Ok(Word::Number(negative, whole, fraction))
 }
 
-fn whole(digits: &str) -> Option<i128> {
-    let plain = !digits.is_empty() && digits.len() < 30 && digits.bytes().all(|b| b.is_ascii_digit());
-    plain.then(|| digits.parse().ok()).flatten()
+fn whole(digits: &str) -> Parsed<i128> {
+    if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
+        return Err(Refusal::Format);
+    }
+    digits.parse::<i64>().map(i128::from).map_err(|_| Refusal::Range)
 }
 
-fn number(text: &str) -> Option<(i128, f64)> {
+fn number(text: &str) -> Parsed<(i128, f64)> {
     if text.contains('e') {
-        let value: f64 = text.parse().ok().filter(|v: &f64| v.abs() < 1e18)?;
-        return Some((value.trunc() as i128, value.fract()));
+        let value = text.parse().ok().filter(|v: &f64| v.abs() < 1e18).ok_or(Refusal::Format)?;
+        return Ok((value.trunc() as i128, value.fract()));
     }
     match text.split_once('.') {
-        None => Some((whole(text)?, 0.0)),
-        Some((a, b)) if a.is_empty() && b.is_empty() => None,
+        None => Ok((whole(text)?, 0.0)),
+        Some((a, b)) if a.is_empty() && b.is_empty() => Err(Refusal::Format),
         Some((a, b)) => {
             let whole = if a.is_empty() { 0 } else { whole(a)? };
             let plain = b.bytes().all(|d| d.is_ascii_digit());
-            Some((whole, if b.is_empty() { 0.0 } else { plain.then(|| format!("0.{b}").parse().ok())?? }))
+            let fraction = if plain { format!("0.{b}0").parse().ok() } else { None };
+            Ok((whole, fraction.ok_or(Refusal::Format)?))
         }
     }
 }
@@ -275,7 +317,8 @@ fn clock(text: &str, fields: Option<Fields>) -> Option<i128> {
         [h, m, s] => (*h, *m, *s),
         _ => return None,
     };
-    let (hours, minutes, (seconds, fraction)) = (whole(hours)?, whole(minutes)?, number(seconds)?);
+    let (hours, minutes) = (whole(hours).ok()?, whole(minutes).ok()?);
+    let (seconds, fraction) = number(seconds).ok()?;
     if minutes > 59 || seconds > 60 {
         return None;
     }
@@ -286,7 +329,7 @@ fn clock(text: &str, fields: Option<Fields>) -> Option<i128> {
 /// Whether a word is a time of too many minutes or seconds.
 fn is_wide_clock(word: &str) -> bool {
     let parts: Vec<&str> = word.trim_start_matches(['-', '+']).split(':').collect();
-    let known: Option<Vec<i128>> = parts.iter().map(|part| number(part).map(|(whole, _)| whole)).collect();
+    let known: Option<Vec<i128>> = parts.iter().map(|part| number(part).ok().map(|(whole, _)| whole)).collect();
     match known.as_deref() {
         Some([_, minutes]) => *minutes > 59,
         Some([_, minutes, seconds]) => *minutes > 59 || *seconds > 60,
@@ -294,45 +337,92 @@ fn is_wide_clock(word: &str) -> bool {
     }
 }
 
-/// `P1Y2M3DT4H5M6.5S`, and the short `P0001-02-03T04:05:06`.
-fn iso(text: &str) -> Option<Sum> {
-    let mut rest = text.strip_prefix('p')?;
+/// `P1Y2M3DT4H5M6.5S`, and the short forms `P0001-02-03T04:05:06` and `P00010203T040506`.
+fn iso(text: &str) -> Parsed<Sum> {
+    const DATE: [Unit; 3] = [Unit::Year, Unit::Month, Unit::Day];
+    const TIME: [Unit; 3] = [Unit::Hour, Unit::Minute, Unit::Second];
+    let mut rest = text.strip_prefix('P').filter(|rest| !rest.is_empty()).ok_or(Refusal::Format)?;
     let mut sum = Sum::default();
-    let mut in_time = false;
-    let mut any = false;
+    let (mut in_time, mut is_first) = (false, true);
     while !rest.is_empty() {
-        if let Some(after) = rest.strip_prefix('t') {
-            (in_time, rest) = (true, after);
+        if let Some(after) = rest.strip_prefix('T') {
+            (in_time, is_first, rest) = (true, true, after);
             continue;
         }
-        let end = rest.find(|c: char| !(c.is_ascii_digit() || matches!(c, '.' | '-' | '+')))?;
-        let (number_text, after) = rest.split_at(end);
-        let (negative, digits) = match number_text.strip_prefix('-') {
-            Some(digits) => (true, digits),
-            None => (false, number_text.trim_start_matches('+')),
+        let start = rest;
+        let (whole, fraction) = iso_number(&mut rest)?;
+        let (units, separator, digits) = if in_time { (TIME, ':', 6) } else { (DATE, '-', 8) };
+        let unit = match (rest.chars().next(), in_time) {
+            (Some('Y'), false) => Unit::Year,
+            (Some('M'), false) => Unit::Month,
+            (Some('W'), false) => Unit::Week,
+            (Some('D'), false) => Unit::Day,
+            (Some('H'), true) => Unit::Hour,
+            (Some('M'), true) => Unit::Minute,
+            (Some('S'), true) => Unit::Second,
+            (next, _) if next.is_none() || next == Some('T') && !in_time || next == Some(separator) => {
+                if !is_first {
+                    return Err(Refusal::Format);
+                }
+                let width = start.trim_start_matches('-').bytes().take_while(u8::is_ascii_digit).count();
+                if width == digits && next != Some(separator) {
+                    sum.add(whole / 10_000, 0.0, units[0]);
+                    sum.add(whole / 100 % 100, 0.0, units[1]);
+                    // A fraction of these seconds counts for nothing.
+                    sum.add(whole % 100, if in_time { 0.0 } else { fraction }, units[2]);
+                } else {
+                    sum.add(whole, fraction, units[0]);
+                    iso_extended(&mut sum, &mut rest, &units[1..], separator)?;
+                }
+                if in_time && !rest.is_empty() {
+                    return Err(Refusal::Format);
+                }
+                continue;
+            }
+            _ => return Err(Refusal::Format),
         };
-        let (whole, fraction) = number(digits)?;
-        let unit = match (after.as_bytes().first()?, in_time) {
-            (b'y', false) => Unit::Year,
-            (b'm', false) => Unit::Month,
-            (b'w', false) => Unit::Week,
-            (b'd', false) => Unit::Day,
-            (b'h', true) => Unit::Hour,
-            (b'm', true) => Unit::Minute,
-            (b's', true) => Unit::Second,
-            _ => return None,
-        };
-        let sign = if negative { -1 } else { 1 };
-        sum.add(whole * sign, fraction * sign as f64, unit);
-        any = true;
-        rest = &after[1..];
+        sum.add(whole, fraction, unit);
+        is_first = false;
+        rest = &rest[1..];
     }
-    any.then_some(sum)
+    Ok(sum)
+}
+
+/// The second and third number of `years-months-days` or `hours:minutes:seconds`.
+fn iso_extended(sum: &mut Sum, rest: &mut &str, units: &[Unit], separator: char) -> Parsed<()> {
+    for unit in units {
+        let Some(after) = rest.strip_prefix(separator) else { break };
+        *rest = after;
+        let (whole, fraction) = iso_number(rest)?;
+        sum.add(whole, fraction, *unit);
+    }
+    if rest.is_empty() || rest.starts_with('T') { Ok(()) } else { Err(Refusal::Format) }
+}
+
+/// The longest float that the text begins with, in whole and fraction.
+fn iso_number(rest: &mut &str) -> Parsed<(i128, f64)> {
+    let digits = |text: &str| text.bytes().take_while(u8::is_ascii_digit).count();
+    let mut end = usize::from(rest.starts_with('-'));
+    end += digits(&rest[end..]);
+    if rest[end..].starts_with('.') {
+        end += 1 + digits(&rest[end + 1..]);
+    }
+    if let Some(exponent) = rest[end..].strip_prefix(['e', 'E']) {
+        let sign = usize::from(exponent.starts_with(['-', '+']));
+        let length = digits(&exponent[sign..]);
+        end += if length > 0 { 1 + sign + length } else { 0 };
+    }
+    let value: f64 = rest[..end].parse().map_err(|_| Refusal::Format)?;
+    if value.abs() > 1e15 {
+        return Err(Refusal::Range);
+    }
+    *rest = &rest[end..];
+    Ok((value.trunc() as i128, value.fract()))
 }
 
 impl Interval {
     /// From sums that may be too large.
     pub(crate) fn checked(months: i128, days: i128, us: i128) -> Result<Interval, SqlError> {
-        Sum { months, days, us }.finish().map_err(|()| out_of_range())
+        Sum { months, days, us, ..Sum::default() }.finish().map_err(|_| out_of_range())
     }
 }

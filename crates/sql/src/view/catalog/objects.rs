@@ -663,7 +663,7 @@ fn descriptions(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
         };
         rows.row(cells![object, class, i32::from(column as i16), text.as_ref()]);
     }
-    if schema.comment(NamespaceId::PUBLIC.0, 0).is_none() {
+    if schema.namespace_by_id(NamespaceId::PUBLIC).is_some() && schema.comment(NamespaceId::PUBLIC.0, 0).is_none() {
         rows.row(cells![NamespaceId::PUBLIC.0, class::NAMESPACE, 0, "standard public schema"]);
     }
     Ok(())

@@ -75,12 +75,11 @@ fn template(source: &str) -> Result<Template> {
             'L' | 'l' => (Part::Currency, 1),
             'V' | 'v' => (Part::Shift, 1),
             '"' => {
-                let quoted = &rest[1..];
-                let end = quoted.find('"').unwrap_or(quoted.len());
-                t.parts.extend(quoted[..end].chars().map(Part::Literal));
-                rest = quoted.get(end + 1..).unwrap_or("");
+                rest = quoted(&rest[1..], &mut t.parts);
                 continue;
             }
+            // Elsewhere it stands for itself.
+            '\\' if rest[1..].starts_with('"') => (Part::Literal('"'), 2),
             c => (Part::Literal(c), c.len_utf8()),
         };
         match part {
@@ -101,6 +100,19 @@ fn template(source: &str) -> Result<Template> {
         rest = &rest[length..];
     }
     Ok(t)
+}
+
+/// Takes what stands in double quotes; gives what follows them.
+fn quoted<'a>(source: &'a str, parts: &mut Vec<Part>) -> &'a str {
+    let mut chars = source.chars();
+    while let Some(c) = chars.next() {
+        match c {
+            '"' => break,
+            '\\' => parts.push(Part::Literal(chars.next().unwrap_or(c))),
+            c => parts.push(Part::Literal(c)),
+        }
+    }
+    chars.as_str()
 }
 
 /// A number in digits: sign, before the point, after it.
@@ -191,10 +203,13 @@ fn layout(t: &Template, d: &Digits) -> String {
         }
     };
     let (mut at, mut behind, mut in_fraction) = (0, 0, false);
+    // Whether the position before shows a digit: only behind one stands a separator.
+    let mut behind_digit = false;
     for (i, part) in t.parts.iter().enumerate() {
         match part {
             Part::Nine | Part::Zero if !in_fraction => {
-                if at >= first {
+                behind_digit = at >= first;
+                if behind_digit {
                     place_sign(&mut out);
                     match (d.fits, at >= first_digit) {
                         (false, _) => out.push('#'),
@@ -207,23 +222,25 @@ fn layout(t: &Template, d: &Digits) -> String {
                 at += 1;
             }
             Part::Nine | Part::Zero => {
+                behind_digit = !d.fits || behind < kept_after;
                 if !d.fits {
                     out.push('#');
-                } else if behind < kept_after {
+                } else if behind_digit {
                     out.push(d.after.as_bytes().get(behind).map_or('0', |b| *b as char));
                 }
                 behind += 1;
             }
+            // PostgreSQL goes no further where no digit follows the point.
+            Part::Point if t.after == 0 && d.fits => return out,
             Part::Point => {
-                in_fraction = true;
+                (in_fraction, behind_digit) = (true, false);
                 place_sign(&mut out);
                 if t.fill && d.before.is_empty() && kept_after == 0 && t.zero_from.is_none() {
                     out.push('0');
                 }
                 out.push('.');
             }
-            Part::Group if in_fraction => {}
-            Part::Group if at > first => out.push(','),
+            Part::Group if behind_digit => out.push(','),
             Part::Group if !t.fill => out.push(' '),
             Part::Group => {}
             Part::Sign if Some(i) == sign_at && sign_before => {}
