@@ -80,6 +80,8 @@ enum Need {
         missing: usize,
     },
     Room,
+    /// A COPY goes on, unless it is to end.
+    Turn,
     Wait(Blocked),
     /// A thread for a long statement.
     Place(Pin<Box<dyn Future<Output = LongPlace>>>),
@@ -243,7 +245,10 @@ impl Connection {
                 Progress::Blocked(wait) => Need::Wait(self.blocked(wait)),
                 Progress::Yield => {
                     tokio::task::yield_now().await;
-                    continue;
+                    match self.conversation().is_copying() {
+                        true => Need::Turn,
+                        false => continue,
+                    }
                 }
                 Progress::Closed => return self.farewell().await,
             };
@@ -463,6 +468,10 @@ impl Connection {
             }
             Need::Room if self.output.unsent() < OUTPUT_BYTES_MAX => Poll::Ready(Event::GoOn),
             Need::Room => Poll::Pending,
+            Need::Turn => Poll::Ready(match self.poll_while_blocked(cx) {
+                Poll::Ready(event) => event,
+                Poll::Pending => Event::GoOn,
+            }),
             Need::Wait(blocked) => self.poll_blocked(blocked, cx),
             Need::Place(place) => match place.as_mut().poll(cx) {
                 Poll::Ready(place) => {

@@ -188,6 +188,8 @@ impl Work {
 enum Turn {
     Blocked(Wait),
     Full,
+    /// Others may run first.
+    Yield,
     /// The client is to send more.
     Input,
     /// The next stage.
@@ -677,6 +679,10 @@ impl Conversation {
                     self.work = Some(work);
                     return Some(Progress::Full);
                 }
+                Ok(Turn::Yield) => {
+                    self.work = Some(work);
+                    return Some(Progress::Yield);
+                }
                 Ok(Turn::Input) => {
                     self.work = Some(work);
                     return None;
@@ -740,24 +746,26 @@ impl Conversation {
         let Stage::CopyOut { to_file } = work.stage else {
             unreachable!("only a COPY is copied out");
         };
-        while output.unsent() < OUTPUT_BYTES_MAX {
-            self.piece.clear();
-            let piece = self.session.copy_out(&self.rows, &mut self.piece, &mut framed)?;
-            if let Some(cts) = piece.durable {
-                output.depend(cts);
-            }
-            output.copy_data(&self.piece);
-            if let Some(outcome) = piece.outcome {
-                if !to_file {
-                    output.copy_done();
-                }
-                self.piece = Vec::new();
-                work.gives_rows = false;
-                work.stage = Stage::Sending { tag: outcome.tag, first: 0, next: 0 };
-                return Ok(Turn::On);
-            }
+        if output.unsent() >= OUTPUT_BYTES_MAX {
+            return Ok(Turn::Full);
         }
-        Ok(Turn::Full)
+        self.piece.clear();
+        let piece = self.session.copy_out(&self.rows, &mut self.piece, &mut framed)?;
+        if let Some(cts) = piece.durable {
+            output.depend(cts);
+        }
+        output.copy_data(&self.piece);
+        let Some(outcome) = piece.outcome else {
+            // A file takes all there is: between two pieces it is looked whether anybody still wants it.
+            return Ok(Turn::Yield);
+        };
+        if !to_file {
+            output.copy_done();
+        }
+        self.piece = Vec::new();
+        work.gives_rows = false;
+        work.stage = Stage::Sending { tag: outcome.tag, first: 0, next: 0 };
+        Ok(Turn::On)
     }
 
     fn start(&mut self, work: &mut Work, output: &mut Output) -> Result<Turn, SqlError> {
