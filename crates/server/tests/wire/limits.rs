@@ -348,7 +348,7 @@ fn ends_midway(client: &mut Client, statement: &str, whole: Duration) -> bool {
     client.cancel();
     let replies = client.until_ready();
     let took = asked.elapsed();
-    match replies.iter().any(|reply| matches!(reply, Reply::Error(_))) {
+    match replies.iter().any(|reply| matches!(reply, Reply::Error(..))) {
         true => assert_eq!(sqlstate(&replies), "57014", "{statement}"),
         false => return false,
     }
@@ -367,7 +367,7 @@ fn statements_of_every_kind_end_when_they_are_asked_to() {
         let ended = (0..5).any(|_| {
             let started = Instant::now();
             let replies = client.query(statement);
-            assert!(!replies.iter().any(|reply| matches!(reply, Reply::Error(_))), "{statement}: {replies:?}");
+            assert!(!replies.iter().any(|reply| matches!(reply, Reply::Error(..))), "{statement}: {replies:?}");
             ends_midway(&mut client, statement, started.elapsed())
         });
         assert!(ended, "{statement} does not look whether it is to end");
