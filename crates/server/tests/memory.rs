@@ -92,7 +92,10 @@ impl World {
         let world = World { server, _database: database, _directory: directory, _alone: alone };
         let mut client = world.connect();
         client.query("create table t(id int primary key, v int not null, note text) with (primary_key = hash)");
-        client.query(&format!("insert into t select x, 0, repeat('n', 100) from generate_series(0, {}) as t(x)", ROWS - 1));
+        client.query(&format!(
+            "insert into t select x, 0, repeat('n', 100) from generate_series(0, {}) as t(x)",
+            ROWS - 1
+        ));
         world
     }
 
@@ -164,7 +167,10 @@ fn a_session_that_does_nothing_takes_little() {
         ("a look-up", Box::new(|client| drop(client.query("select v from t where id = 7")))),
         ("a result of 1,000 rows", Box::new(|client| drop(client.query("select * from t limit 1000")))),
         ("all rows", Box::new(|client| drop(client.query("select * from t")))),
-        ("a long statement", Box::new(|client| assert_eq!(client.value(&format!("select length('{long}')")), "200000"))),
+        (
+            "a long statement",
+            Box::new(|client| assert_eq!(client.value(&format!("select length('{long}')")), "200000")),
+        ),
         (
             "a long parameter, and many rows changed",
             Box::new(|client| {

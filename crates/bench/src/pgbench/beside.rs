@@ -68,8 +68,12 @@ impl Bench<'_> {
     fn responses_us(&self, address: Address, case: &Case, script: &Path) -> Result<Vec<u64>, BenchError> {
         let logs = self.scratch.path().join("beside-logs");
         std::fs::create_dir_all(&logs).map_err(on(&logs))?;
-        let (clients, seconds, scale, rate) =
-            (case.clients.to_string(), self.args.seconds.to_string(), self.args.scale.to_string(), RATE_PER_S.to_string());
+        let (clients, seconds, scale, rate) = (
+            case.clients.to_string(),
+            self.args.seconds.to_string(),
+            self.args.scale.to_string(),
+            RATE_PER_S.to_string(),
+        );
         let (script, prefix) = (script.display().to_string(), logs.join("log").display().to_string());
         let words = ["-n", "-M", case.mode, "-f", &script, "-s", &scale, "-c", &clients, "-T", &seconds, "-R", &rate];
         self.ask("freshet-wire", address, &[&words[..], &["-l", "--log-prefix", &prefix]].concat())?;

@@ -159,7 +159,7 @@ impl Unread<'_> {
         client.query(setup);
         let before = fixture.database.engine().memory_limit().used_bytes;
         client.send(&query(statement));
-        let seen = format!("select state || wait_event_type || wait_event from pg_stat_activity where pid = {pid}");
+        let seen = format!("select concat(state, wait_event_type, wait_event) from pg_stat_activity where pid = {pid}");
         until("it waits for its client", || watcher.value(&seen) == "activeClientClientWrite");
         let unread = Unread { fixture, watcher, client, pid, before };
         assert!(unread.held() > 16 << 20, "{} bytes", unread.held());
@@ -223,7 +223,10 @@ fn rows_that_nobody_reads_end_when_they_are_told_to() {
                 last => break last,
             }
         };
-        assert!(matches!(&last, Reply::Error(severity, state, _) if severity == "FATAL" && state == expected), "{last:?}");
+        assert!(
+            matches!(&last, Reply::Error(severity, state, _) if severity == "FATAL" && state == expected),
+            "{last:?}"
+        );
         assert_eq!(unread.client.read(), Reply::Closed);
     }
 }

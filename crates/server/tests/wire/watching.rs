@@ -270,6 +270,9 @@ fn where_others_are_is_theirs() {
     client.query("create role seen_nobody");
     client.query("set role seen_nobody");
     let nulls = "client_addr is null and client_port is null and wait_event is null";
-    assert_eq!(client.value(&format!("select bool_and({nulls}) from pg_stat_activity where pid <> pg_backend_pid()")), "t");
+    assert_eq!(
+        client.value(&format!("select bool_and({nulls}) from pg_stat_activity where pid <> pg_backend_pid()")),
+        "t"
+    );
     drop(other);
 }

@@ -64,10 +64,7 @@ impl<'q> Sorter<'q> {
     }
 
     /// Gives the rows' outputs in order, once `look` has let it come to its end.
-    pub fn finish(
-        mut self,
-        look: &mut Look<'_>,
-    ) -> Result<impl Iterator<Item = Vec<Datum>> + use<'q>, Halt> {
+    pub fn finish(mut self, look: &mut Look<'_>) -> Result<impl Iterator<Item = Vec<Datum>> + use<'q>, Halt> {
         let order = self.order(self.keep.unwrap_or(usize::MAX), look)?;
         let (width, keys) = (self.width, self.orders.len());
         Ok(order.into_iter().map(move |row| {
@@ -155,10 +152,9 @@ fn merge<'a, T: Copy>(
     look()?;
     // Runs that lie apart, as those of rows that came in order, are not gone through.
     let (apart, reversed) = match (left, right) {
-        ([left_first, .., left_last], [right_first, .., right_last]) => (
-            compare(left_last, right_first) != Ordering::Greater,
-            compare(left_first, right_last) == Ordering::Greater,
-        ),
+        ([left_first, .., left_last], [right_first, .., right_last]) => {
+            (compare(left_last, right_first) != Ordering::Greater, compare(left_first, right_last) == Ordering::Greater)
+        }
         _ => (false, false),
     };
     if reversed {
