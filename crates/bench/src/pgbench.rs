@@ -23,6 +23,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+mod beside;
 mod jdbc;
 mod ship;
 
@@ -84,6 +85,8 @@ struct Case {
     is_shipped: bool,
     /// By a program in Java instead of pgbench.
     is_jdbc: bool,
+    /// Asked of our server only: alone, and beside a long query.
+    is_beside: bool,
 }
 
 const fn case(name: &'static str, script: Script, clients: usize) -> Case {
@@ -97,6 +100,7 @@ const fn case(name: &'static str, script: Script, clients: usize) -> Case {
         of_postgres: None,
         is_shipped: false,
         is_jdbc: false,
+        is_beside: false,
     }
 }
 
@@ -111,7 +115,7 @@ const fn jdbc(name: &'static str, script: Script, together: usize) -> Case {
     Case { is_jdbc: true, pipeline: together, of_postgres: Some(3.0), ..case(name, script, JDBC_CLIENTS) }
 }
 
-const CASES: [Case; 18] = [
+const CASES: [Case; 19] = [
     Case { of_responder: Some(0.75), of_postgres: Some(3.0), ..case("select", Script::Select, 64) },
     Case {
         pipeline: PIPELINE,
@@ -128,6 +132,7 @@ const CASES: [Case; 18] = [
     Case { mode: "extended", ..case("select-extended", Script::Select, 64) },
     case("select-1000", Script::Select, CLIENTS_MOST),
     case("update-1000", Script::Update, CLIENTS_MOST),
+    Case { is_beside: true, ..case("select-beside", Script::Select, 4) },
     shipped("ship", Script::Select, 200),
     shipped("ship-update", Script::Update, 200),
     shipped("ship-lone", Script::Select, 1),
@@ -227,7 +232,9 @@ pub fn run(args: &PgbenchArgs) -> Result<(), BenchError> {
             say(&format!("  {}: left out: {}; {}", case.name, missing.reason, missing.remedy));
             continue;
         }
-        match systems.iter().find(|system| case.is_shipped && matches!(system, System::Freshet(_))) {
+        let is_ours_alone = case.is_shipped || case.is_beside;
+        match systems.iter().find(|system| is_ours_alone && matches!(system, System::Freshet(_))) {
+            Some(System::Freshet(wire)) if case.is_beside => bench.measure_beside(case, wire)?,
             Some(System::Freshet(wire)) => bench.measure_shipped(case, wire)?,
             _ => bench.measure(case, &systems, driver.as_deref().ok())?,
         }

@@ -2,7 +2,8 @@
 //!
 //! 1. A member's state is written by its own session, at the beginning and the end of a statement. Statements that take the shortest way (one
 //!    row by its key, in a transaction of its own) are over before anybody could look, and are not noted.
-//! 2. What is asked of a member goes through whoever serves it: nothing here knows of sockets.
+//! 2. What its server waits for with it, as for its client to read, the server notes, where the wait begins and where it ends ([`Awaits`]).
+//! 3. What is asked of a member goes through whoever serves it: nothing here knows of sockets.
 
 use crate::channel::Channels;
 use crate::counts::AllCounts;
@@ -14,8 +15,9 @@ use freshet_engine::catalog::RoleId;
 use freshet_engine::ids::Cts;
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// As much of a statement's text as is shown.
 const QUERY_BYTES_MAX: usize = 1024;
@@ -60,6 +62,19 @@ impl Doing {
     }
 }
 
+/// What a session waits for that only its server knows of.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Awaits {
+    #[default]
+    Nothing,
+    /// The client is to send rows.
+    ClientRead,
+    /// The client is to take what it asked for.
+    ClientWrite,
+    /// A place for a long statement.
+    Place,
+}
+
 /// A session that is connected.
 pub struct Member {
     pub pid: i32,
@@ -68,13 +83,46 @@ pub struct Member {
     pub user: String,
     pub database: String,
     pub start: i64,
+    /// Where its client is, over TCP.
+    client: OnceLock<SocketAddr>,
     doing: Mutex<Doing>,
+    awaits: AtomicU8,
+    /// Its answer leaves when the log is durable so far.
+    awaits_log: AtomicBool,
     asker: RwLock<Option<Asker>>,
 }
 
 impl Member {
     pub fn doing(&self) -> Doing {
         self.doing.lock().clone()
+    }
+
+    pub fn client(&self) -> Option<SocketAddr> {
+        self.client.get().copied()
+    }
+
+    pub(crate) fn set_client(&self, client: SocketAddr) {
+        // A session has one.
+        let _ = self.client.set(client);
+    }
+
+    pub fn awaits(&self) -> Awaits {
+        let all = [Awaits::ClientRead, Awaits::ClientWrite, Awaits::Place];
+        let told = self.awaits.load(Ordering::Relaxed);
+        all.into_iter().find(|awaits| *awaits as u8 == told).unwrap_or_default()
+    }
+
+    pub fn set_awaits(&self, awaits: Awaits) {
+        self.awaits.store(awaits as u8, Ordering::Relaxed);
+    }
+
+    pub fn awaits_log(&self) -> bool {
+        self.awaits_log.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    pub fn set_awaits_log(&self, awaits: bool) {
+        self.awaits_log.store(awaits, Ordering::Relaxed);
     }
 
     pub(crate) fn started(&self, now: i64, sql: &str) {
@@ -153,7 +201,10 @@ impl Activity {
             user: user.to_owned(),
             database: database.to_owned(),
             start: now,
+            client: OnceLock::new(),
             doing: Mutex::default(),
+            awaits: AtomicU8::new(Awaits::Nothing as u8),
+            awaits_log: AtomicBool::new(false),
             asker: RwLock::new(None),
         });
         self.joined.fetch_add(1, Ordering::Relaxed);

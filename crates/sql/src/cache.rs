@@ -92,6 +92,16 @@ impl Prepared {
         matches!(&self.plan, Plan::Define(definition) if definition.is_secret())
     }
 
+    /// Its rows are all that it does: nothing of it is left where they are dropped.
+    pub fn only_reads(&self) -> bool {
+        self.plan.only_reads() && !self.uses_sequences
+    }
+
+    /// Whether it looks up or changes rows by their key, so that it mostly is over before anybody could look.
+    pub fn is_short(&self) -> bool {
+        self.point.is_some() || self.once.is_some()
+    }
+
     /// Nothing but blanks and comments.
     pub fn is_empty(&self) -> bool {
         matches!(self.plan, Plan::Empty)

@@ -111,7 +111,8 @@ impl RowSet {
         &self.clock
     }
 
-    fn memory_bytes(&self) -> usize {
+    /// What its rows take, or took.
+    pub fn memory_bytes(&self) -> usize {
         self.cells.capacity() * size_of::<Cell>() + self.heap.capacity()
     }
 

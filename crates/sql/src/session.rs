@@ -244,6 +244,9 @@ pub enum Ahead {
 }
 
 /// One connection's state.
+/// A longer text of the last statement does not stay with an idle session.
+const TEXT_KEPT_BYTES: usize = 4 << 10;
+
 pub struct Session {
     engine: Engine,
     inner: freshet_engine::txn::Session,
@@ -388,6 +391,27 @@ impl Session {
     pub fn serve(&self, asker: impl Fn(Ask) + Send + Sync + 'static) {
         if let Some(member) = &self.member {
             self.cache.activity.serve(member, Box::new(asker));
+        }
+    }
+
+    /// What others see of the session, once a server serves it: its server notes there what it waits for.
+    pub fn member(&self) -> Option<Arc<Member>> {
+        self.member.clone()
+    }
+
+    /// Memory that waits for the next statement.
+    pub fn spare_bytes(&self) -> usize {
+        let converted = self.converted.capacity() * size_of::<Datum>();
+        self.inner.spare_bytes() + self.looking.spare_bytes() + converted + self.shaped.1.capacity()
+    }
+
+    /// Gives it back: nothing happens in the session.
+    pub fn give_spare_back(&mut self) {
+        self.inner.give_spare_back();
+        self.looking = PointScratch::default();
+        self.converted = Vec::new();
+        if self.shaped.1.capacity() > TEXT_KEPT_BYTES {
+            self.shaped = (Weak::new(), String::new());
         }
     }
 

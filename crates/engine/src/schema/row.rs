@@ -49,6 +49,11 @@ pub struct Row {
 }
 
 impl Row {
+    /// What it takes beside itself, used or not.
+    pub fn spare_bytes(&self) -> usize {
+        self.words.capacity() * size_of::<u64>() + self.heap.capacity()
+    }
+
     /// A live row with every column null.
     pub fn new(layout: &Layout) -> Row {
         let mut row = Row::default();

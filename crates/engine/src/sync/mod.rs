@@ -225,3 +225,32 @@ impl Spin {
         }
     }
 }
+
+/// Whose turn comes first where there are fewer processors than threads with work?
+pub mod priority {
+    /// As `nice -n 10`: about a tenth of the turns of a thread that nobody has told so, and all of them where nobody else has work.
+    #[cfg(all(target_os = "linux", not(any(loom, shuttle, miri))))]
+    const LOWER: i32 = 10;
+
+    /// From here on this thread gives way to others: it does what takes long, and nobody waits for it who waits for little.
+    pub fn give_way() {
+        // Of Linux this is the thread's, elsewhere it would be the process's. Who may not have it, goes on as before.
+        #[cfg(all(target_os = "linux", not(any(loom, shuttle, miri))))]
+        let _ = rustix::process::setpriority_process(None, LOWER);
+    }
+
+    #[cfg(all(test, target_os = "linux", not(any(loom, shuttle, miri))))]
+    mod tests {
+        #[test]
+        fn a_thread_gives_way_and_others_do_not() {
+            let nice = || rustix::process::getpriority_process(None).expect("a thread has one");
+            let before = nice();
+            let lower = std::thread::spawn(move || {
+                super::give_way();
+                nice()
+            });
+            assert_eq!(lower.join().expect("it ends"), before.max(super::LOWER));
+            assert_eq!(nice(), before);
+        }
+    }
+}

@@ -1266,6 +1266,21 @@ impl Session {
         }
     }
 
+    /// Memory that waits for the next transaction, outside one.
+    pub fn spare_bytes(&self) -> usize {
+        self.account.bytes() as usize + self.row_a.spare_bytes() + self.row_b.spare_bytes()
+    }
+
+    /// Gives it back.
+    pub fn give_spare_back(&mut self) {
+        if self.in_transaction() {
+            return;
+        }
+        (self.held, self.writes, self.key_changes) = Default::default();
+        self.account.hold(0, Claim::Forced);
+        (self.row_a, self.row_b) = Default::default();
+    }
+
     /// Undoes the current statement's changes; its row locks stay.
     pub fn rollback_statement(&mut self) {
         self.close_lease();

@@ -10,23 +10,26 @@
 //!    blocked, [`READ_AHEAD_BYTES`] more.
 //! 3. A client that goes away is noticed in every wait; its transaction is rolled back and its locks go.
 //!
-//! 4. A client that does nothing, or only parts of a message, for `idle_session_timeout` or `idle_in_transaction_session_timeout` is ended.
-//! 5. A session that is served twice in a row by its worker is alone there, as far as can be told, and its commits wake no thread of the log: it asks for the
-//!    flush at the end of its burst anyway, and a thread woken twice for one flush costs a lone client a fifth of its rate.
+//! 4. A client that does nothing, or only parts of a message, for `idle_session_timeout` or `idle_in_transaction_session_timeout` is ended; so is
+//!    one that takes nothing of what it asked for. Until then a cancel request and `statement_timeout` end a result of which rows are left to send.
+//! 5. What its buffers have beyond 64 KiB is given back when nothing has happened for [`SPARE_KEPT`]. Until then they stay: who gives large results
+//!    one after the other allocates nothing for them.
 //! 6. A statement holds its worker for [`INLINE_LIMIT`] at most: a longer one is undone and runs anew on a thread of a pool, and
 //!    the session with it, once there is a place there ([`super::long`]). Cancel requests, a client that goes and the end of the server reach it there by its flag.
+//! 7. A session that is served twice in a row by its worker is alone there, as far as can be told, and its commits wake no thread of the log: it asks
+//!    for the flush at the end of its burst anyway, and a thread that is woken twice for one flush costs a lone client a fifth of its rate.
 
 use super::conversation::{Conversation, OUTPUT_BYTES_MAX, Progress};
 use super::keepalive::Applied;
 use super::long::{LongPlace, LongStatements};
 use super::registry::{Membership, Request, stopping};
-use super::reply::{KEEP_BYTES, Output, Severity};
+use super::reply::{IDLE_BYTES, KEEP_BYTES, Output, Severity};
 use super::startup::Hello;
 use super::stream::Stream;
 use ::pgwire::messages::startup::{Authentication, BackendKeyData, ParameterStatus, SecretKey};
 use bytes::BytesMut;
 use freshet_db::SqlError;
-use freshet_db::sql::activity::{Activity, Ask};
+use freshet_db::sql::activity::{Activity, Ask, Awaits, Member};
 use freshet_db::sql::session::Slow;
 use freshet_db::sql::{Session, TransactionStatus, Wait};
 use freshet_engine::engine::{DurableWait, Engine};
@@ -44,6 +47,12 @@ use tokio_util::io::poll_read_buf;
 
 /// One read takes at most about this much, so that one client cannot hold its worker.
 const READ_BYTES: usize = 16 << 10;
+
+/// Room behind the part of a message that is at hand: with less the buffer is put in order first, or grows.
+const ROOM_BYTES: usize = 4 << 10;
+
+/// How long a session that does nothing keeps the memory of what it did.
+const SPARE_KEPT: Duration = Duration::from_secs(1);
 
 /// What a blocked session reads ahead, to notice that its client is gone.
 const READ_AHEAD_BYTES: usize = 64 << 10;
@@ -91,7 +100,10 @@ enum Need {
     Input {
         missing: usize,
     },
+    /// The client is to take some of what it asked for.
     Room,
+    /// A COPY goes on, unless it is to end.
+    Turn,
     Wait(Blocked),
     /// A thread for a long statement.
     Place(Pin<Box<dyn Future<Output = LongPlace>>>),
@@ -118,17 +130,23 @@ pub struct Connection {
     /// Away while a long statement runs elsewhere, which only `elsewhere` waits for.
     conversation: Option<Conversation>,
     input: BytesMut,
+    /// What the input takes: the buffer itself tells only what it has from its first byte on.
+    input_bytes: usize,
     output: Output,
     durable: Option<DurableWait>,
     /// The time limit of the statement with this number.
     statement_limit: Option<(u64, Pin<Box<Sleep>>)>,
     /// When a session in which nothing happens is ended.
     idle_limit: Option<Pin<Box<Sleep>>>,
+    /// When memory that is kept for statements after this one is given back, if none has begun.
+    spare_limit: Option<(u64, Pin<Box<Sleep>>)>,
     /// For the statement that goes on elsewhere.
     place: Option<LongPlace>,
     keepalive: Applied,
     /// When the first byte of what is being answered came.
     arrived: Option<Instant>,
+    /// Where others see what it waits for.
+    member: Option<Arc<Member>>,
 }
 
 impl Connection {
@@ -149,14 +167,17 @@ impl Connection {
             is_flushed: true,
             membership,
             conversation: Some(Conversation::new(session, message_bytes_max)),
+            input_bytes: input.capacity(),
             input,
             output: Output::default(),
             durable: None,
             statement_limit: None,
             idle_limit: None,
+            spare_limit: None,
             place: None,
             keepalive: Applied::default(),
             arrived: None,
+            member: None,
         }
     }
 
@@ -188,6 +209,7 @@ impl Connection {
         if let Some((Ok(server), Ok(client))) = ends {
             session.connected_over(server, client);
         }
+        self.member = session.member();
         let signal = self.membership.signal.clone();
         session.serve(move |ask| {
             signal.send(match ask {
@@ -241,7 +263,7 @@ impl Connection {
                     self.before_input();
                     Need::Input { missing }
                 }
-                Progress::Full => Need::Room,
+                Progress::Full => self.room(),
                 Progress::Blocked(wait) if wait.is_elsewhere() => match self.place_elsewhere() {
                     None => {
                         self.elsewhere().await;
@@ -256,7 +278,10 @@ impl Connection {
                 Progress::Blocked(wait) => Need::Wait(self.blocked(wait)),
                 Progress::Yield => {
                     tokio::task::yield_now().await;
-                    continue;
+                    match self.conversation().is_copying() {
+                        true => Need::Turn,
+                        false => continue,
+                    }
                 }
                 Progress::Closed => return self.farewell().await,
             };
@@ -322,18 +347,27 @@ impl Connection {
 
     /// Waits until the conversation can go on; false when the session is over.
     async fn pause(&mut self, mut need: Need) -> bool {
+        let awaits = self.awaits(&need);
+        if awaits != Awaits::Nothing {
+            self.tell_awaits(awaits);
+        }
         let event = poll_fn(|cx| self.poll_event(&mut need, cx)).await;
+        if awaits != Awaits::Nothing {
+            self.tell_awaits(Awaits::Nothing);
+        }
         let error = match event {
             Event::GoOn => {
-                let is_copying = self.conversation.as_ref().is_some_and(Conversation::is_copying);
-                if matches!(need, Need::Input { .. }) && !is_copying {
+                if matches!(need, Need::Room) {
+                    self.idle_limit = None;
+                }
+                if matches!(need, Need::Input { .. }) && !self.is_copying() {
                     // A cancel request that came before its statement has nothing to cancel.
                     self.membership.signal.clear(Request::Cancel);
                 }
                 return true;
             }
             Event::Gone => {
-                let is_copying = self.conversation.as_ref().is_some_and(Conversation::is_copying);
+                let is_copying = self.is_copying();
                 if is_copying || matches!(need, Need::Wait(_) | Need::Place(_)) {
                     let gone = SqlError::new("08006", "the client is gone");
                     self.cancel(gone);
@@ -371,11 +405,59 @@ impl Connection {
         true
     }
 
+    /// What others are to see of the wait; nothing where they see it otherwise.
+    fn awaits(&self, need: &Need) -> Awaits {
+        match need {
+            Need::Room => Awaits::ClientWrite,
+            Need::Place(_) => Awaits::Place,
+            Need::Input { .. } if self.is_copying() => Awaits::ClientRead,
+            _ => Awaits::Nothing,
+        }
+    }
+
+    fn tell_awaits(&self, awaits: Awaits) {
+        self.member.iter().for_each(|member| member.set_awaits(awaits));
+    }
+
+    fn is_copying(&self) -> bool {
+        self.conversation.as_ref().is_some_and(Conversation::is_copying)
+    }
+
+    /// The client is to take something, for which it has as long as it may do nothing; the statement has its own time.
+    fn room(&mut self) -> Need {
+        if self.can_cancel_sending() {
+            self.limit_statement();
+        } else {
+            self.statement_limit = None;
+        }
+        self.idle_limit = self.new_idle_limit();
+        Need::Room
+    }
+
+    /// Whether the statement whose answer is sent can still fail.
+    fn can_cancel_sending(&self) -> bool {
+        self.is_copying() || self.conversation.as_ref().is_some_and(Conversation::can_take_rows_back)
+    }
+
+    fn new_idle_limit(&mut self) -> Option<Pin<Box<Sleep>>> {
+        let session = self.conversation().session();
+        let limit = match session.status() {
+            TransactionStatus::Idle => session.idle_session_timeout(),
+            _ => session.idle_in_transaction_timeout(),
+        };
+        limit.map(|limit| Box::pin(tokio::time::sleep(limit)))
+    }
+
     /// Nothing is left to do: what is to be seen to before the client says more.
     fn before_input(&mut self) {
         let conversation = self.conversation.as_mut().expect("invariant: nobody else runs while the client is awaited");
         let is_copying = conversation.is_copying();
         conversation.tell_notifications(&mut self.output);
+        let has_spare = conversation.has_spare() || self.output.has_spare() || self.input_bytes > IDLE_BYTES;
+        if has_spare && self.spare_limit.is_none() {
+            let number = conversation.statements_begun();
+            self.spare_limit = Some((number, Box::pin(tokio::time::sleep(SPARE_KEPT))));
+        }
         let session = conversation.session();
         session.follow_defaults();
         if let Some(socket) = self.socket.tcp() {
@@ -384,11 +466,7 @@ impl Connection {
         if is_copying {
             self.idle_limit = None;
         } else if self.idle_limit.is_none() {
-            let limit = match session.status() {
-                TransactionStatus::Idle => session.idle_session_timeout(),
-                _ => session.idle_in_transaction_timeout(),
-            };
-            self.idle_limit = limit.map(|limit| Box::pin(tokio::time::sleep(limit)));
+            self.idle_limit = self.new_idle_limit();
         }
     }
 
@@ -397,7 +475,13 @@ impl Connection {
         conversation.cancel(error, &mut self.output);
     }
 
+    fn tell_awaits_log(&self, awaits: bool) {
+        self.member.iter().for_each(|member| member.set_awaits_log(awaits));
+    }
+
+    /// The session ends: rows that are left are not sent any more.
     async fn fatal(&mut self, error: &SqlError) {
+        self.conversation().drop_rows();
         self.output.error(Severity::Fatal, error);
         self.farewell().await;
     }
@@ -446,7 +530,7 @@ impl Connection {
     fn limit_statement(&mut self) {
         let conversation = self.conversation();
         let number = conversation.statements_begun();
-        let limit = conversation.session().statement_time_left();
+        let limit = conversation.time_left();
         if self.statement_limit.as_ref().is_none_or(|(limited, _)| *limited != number) {
             self.statement_limit = limit.map(|limit| (number, Box::pin(tokio::time::sleep(limit))));
         }
@@ -456,6 +540,7 @@ impl Connection {
         if let Some(event) = self.poll_requests(need, cx) {
             return Poll::Ready(event);
         }
+        let unsent = self.output.unsent();
         if let Err(event) = self.poll_output(cx) {
             return Poll::Ready(event);
         }
@@ -464,10 +549,15 @@ impl Connection {
                 if self.output.unsent() >= OUTPUT_BYTES_MAX {
                     return Poll::Pending;
                 }
-                self.input.reserve((*missing).clamp(1, KEEP_BYTES));
+                if *missing > 0 {
+                    self.make_room((*missing).min(KEEP_BYTES));
+                }
                 let input = self.poll_input(cx);
                 if input.is_ready() && self.arrived.is_none() {
                     self.arrived = Some(Instant::now());
+                }
+                if input.is_pending() {
+                    self.poll_spare(cx);
                 }
                 match &mut self.idle_limit {
                     Some(limit) if input.is_pending() => limit.as_mut().poll(cx).map(|()| Event::IdleTimeout),
@@ -475,7 +565,11 @@ impl Connection {
                 }
             }
             Need::Room if self.output.unsent() < OUTPUT_BYTES_MAX => Poll::Ready(Event::GoOn),
-            Need::Room => Poll::Pending,
+            Need::Room => self.poll_unread(self.output.unsent() < unsent, cx),
+            Need::Turn => Poll::Ready(match self.poll_while_blocked(cx) {
+                Poll::Ready(event) => event,
+                Poll::Pending => Event::GoOn,
+            }),
             Need::Wait(blocked) => self.poll_blocked(blocked, cx),
             Need::Place(place) => match place.as_mut().poll(cx) {
                 Poll::Ready(place) => {
@@ -487,6 +581,41 @@ impl Connection {
             Need::Farewell if self.output.unsent() == 0 && self.is_flushed => Poll::Ready(Event::GoOn),
             Need::Farewell => Poll::Pending,
         }
+    }
+
+    /// Gives back what no statement has used for a while.
+    fn poll_spare(&mut self, cx: &mut Context<'_>) {
+        let begun = self.conversation().statements_begun();
+        while let Some((number, limit)) = &mut self.spare_limit
+            && limit.as_mut().poll(cx).is_ready()
+        {
+            if *number == begun {
+                self.spare_limit = None;
+                self.give_spare_back();
+            } else {
+                *number = begun;
+                limit.as_mut().reset(tokio::time::Instant::now() + SPARE_KEPT);
+            }
+        }
+    }
+
+    fn give_spare_back(&mut self) {
+        self.output.give_spare_back();
+        self.conversation().give_spare_back();
+        self.empty_input();
+    }
+
+    /// Gives the input's memory back, if nothing is in it.
+    fn empty_input(&mut self) {
+        if self.input.is_empty() {
+            (self.input, self.input_bytes) = (BytesMut::new(), 0);
+        }
+    }
+
+    /// Makes room for so much more input.
+    fn make_room(&mut self, bytes: usize) {
+        self.input.reserve(bytes);
+        self.input_bytes = self.input_bytes.max(self.input.capacity());
     }
 
     fn poll_requests(&mut self, need: &Need, cx: &mut Context<'_>) -> Option<Event> {
@@ -504,9 +633,12 @@ impl Connection {
         let signal = &self.membership.signal;
         if signal.is_set(Request::Cancel) {
             signal.clear(Request::Cancel);
-            let is_copying = self.conversation.as_ref().is_some_and(Conversation::is_copying);
-            let waits = matches!(need, Need::Wait(_) | Need::Place(_));
-            if is_copying || waits {
+            let can_fail = match need {
+                Need::Wait(_) | Need::Place(_) => true,
+                Need::Room => self.can_cancel_sending(),
+                _ => self.is_copying(),
+            };
+            if can_fail {
                 return Some(Event::Cancel);
             }
         }
@@ -532,11 +664,15 @@ impl Connection {
             if let Some(wait) = &mut self.durable {
                 match Pin::new(wait).poll(cx) {
                     Poll::Pending => return self.poll_flush(cx),
-                    Poll::Ready(Ok(())) => self.durable = None,
+                    Poll::Ready(Ok(())) => {
+                        self.durable = None;
+                        self.tell_awaits_log(false);
+                    }
                     Poll::Ready(Err(error)) => return Err(log_failed(error)),
                 }
             } else if let Some(cts) = self.output.waits_for(|cts| self.shared.engine.is_durable(cts)) {
                 self.durable = Some(self.shared.engine.wait_durable(cts));
+                self.tell_awaits_log(true);
                 continue;
             }
             // Moves the end of what may leave.
@@ -573,10 +709,10 @@ impl Connection {
     }
 
     fn poll_input(&mut self, cx: &mut Context<'_>) -> Poll<Event> {
-        if self.input.is_empty() && self.input.capacity() > KEEP_BYTES {
-            self.input = BytesMut::new();
+        if self.input_bytes > KEEP_BYTES {
+            self.empty_input();
         }
-        self.input.reserve(READ_BYTES);
+        self.make_room(if self.input.is_empty() { READ_BYTES } else { ROOM_BYTES });
         let read = ready!(poll_read_buf(Pin::new(&mut self.socket), cx, &mut self.input));
         Poll::Ready(match read {
             Ok(0) | Err(_) => Event::Gone,
@@ -604,6 +740,23 @@ impl Connection {
             return Poll::Ready(Event::LockTimeout);
         }
         self.poll_while_blocked(cx)
+    }
+
+    /// What ends the wait for a client that does not read; each part that it takes gives it more time to do something.
+    fn poll_unread(&mut self, has_read: bool, cx: &mut Context<'_>) -> Poll<Event> {
+        if has_read && self.idle_limit.is_some() {
+            self.idle_limit = self.new_idle_limit();
+        }
+        if let Some((_, limit)) = &mut self.statement_limit
+            && limit.as_mut().poll(cx).is_ready()
+        {
+            self.statement_limit = None;
+            return Poll::Ready(Event::StatementTimeout);
+        }
+        match &mut self.idle_limit {
+            Some(limit) => limit.as_mut().poll(cx).map(|()| Event::IdleTimeout),
+            None => Poll::Pending,
+        }
     }
 
     /// What may end any wait of a statement.

@@ -36,6 +36,7 @@ use freshet_engine::ids::Cts;
 use freshet_engine::txn::Error;
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Replies that have not left and make a session stop until they have: a client that does not read costs this and the one
 /// row set in progress.
@@ -44,8 +45,11 @@ pub const OUTPUT_BYTES_MAX: usize = 256 << 10;
 /// Messages after which other sessions of the worker get their turn.
 const MESSAGES_PER_TURN: u32 = 256;
 
-/// A row set with more rows gives its memory back.
-const ROWS_KEPT_MAX: usize = 10_000;
+/// A larger row set gives its memory back at once.
+const ROWS_KEPT_BYTES_MAX: usize = 1 << 20;
+
+/// What a session that does nothing keeps of rows, parameters and the like.
+const IDLE_BYTES: usize = 16 << 10;
 
 /// Why a conversation stopped.
 pub enum Progress {
@@ -108,11 +112,12 @@ struct Portal {
     progress: PortalProgress,
 }
 
-/// What the last portal had, for the next one: memory for parameters, and the statement, which is mostly the same. It is counted by threads of all
+/// What the last portal had, for the next one: memory for parameters and formats, and the statement, which is mostly the same. It is counted by threads of all
 /// sessions that run it, which is slow where they do so in turns.
 #[derive(Default)]
 struct Spare {
     parameters: Vec<Datum>,
+    formats: Vec<Format>,
     statement: Option<Arc<Prepared>>,
 }
 
@@ -176,11 +181,15 @@ struct Work {
     stage: Stage,
     /// Whether the statement gives rows at all.
     gives_rows: bool,
+    /// Its rows are all that it does.
+    only_reads: bool,
+    /// The session knows when its time is over.
+    has_deadline: bool,
 }
 
 impl Work {
     fn new(job: Job) -> Work {
-        Work { job, stage: Stage::Start, gives_rows: false }
+        Work { job, stage: Stage::Start, gives_rows: false, only_reads: false, has_deadline: false }
     }
 }
 
@@ -188,6 +197,8 @@ impl Work {
 enum Turn {
     Blocked(Wait),
     Full,
+    /// Others may run first.
+    Yield,
     /// The client is to send more.
     Input,
     /// The next stage.
@@ -217,6 +228,8 @@ pub struct Conversation {
     implicit: bool,
     message_bytes_max: usize,
     statements_begun: u64,
+    /// A statement ran that is not a short one.
+    ran_long: bool,
 }
 
 const ALL_TEXT: ResultFormats = ResultFormats::All(Format::Text);
@@ -238,6 +251,7 @@ impl Conversation {
             implicit: false,
             message_bytes_max,
             statements_begun: 0,
+            ran_long: false,
         }
     }
 
@@ -313,8 +327,9 @@ impl Conversation {
         is_over
     }
 
-    /// Ends the statement that waits with an error.
+    /// Ends the statement that waits, or whose rows are sent, with an error.
     pub fn cancel(&mut self, error: SqlError, output: &mut Output) {
+        self.drop_rows();
         let error = self.session.cancel(error);
         if let Some(work) = self.work.take() {
             self.work_failed(work.job, error, output);
@@ -367,6 +382,46 @@ impl Conversation {
     /// Whether a statement waits for rows from the client, or for the client to take some.
     pub fn is_copying(&self) -> bool {
         self.work.as_ref().is_some_and(|work| matches!(work.stage, Stage::CopyIn { .. } | Stage::CopyOut { .. }))
+    }
+
+    /// Whether what has not been sent yet can be taken back, and the statement told to have failed: the rows are all that it gives, or its transaction
+    /// is still open and fails with it. Where a change is committed, its rows are owed.
+    pub fn can_take_rows_back(&self) -> bool {
+        let is_open = self.has_open_transaction();
+        let can = |work: &Work| matches!(work.stage, Stage::Sending { .. }) && (work.only_reads || is_open);
+        self.work.as_ref().is_some_and(can)
+    }
+
+    /// How long the statement whose rows are sent, or that waits, may go on.
+    pub fn time_left(&self) -> Option<Duration> {
+        match &self.work {
+            // A short one is over before its time would be counted.
+            Some(Work { stage: Stage::Sending { .. }, has_deadline: false, .. }) => self.session.statement_timeout(),
+            _ => self.session.statement_time_left(),
+        }
+    }
+
+    /// Whether more memory waits for the next statement than a session that does nothing may keep. After short statements alone it looks only at what
+    /// they have used, which is in the cache; their long values are among the rows, or came in a long message.
+    pub fn has_spare(&self) -> bool {
+        let parameters = self.spare.parameters.capacity() * size_of::<Datum>();
+        let of_session = if self.ran_long { self.session.spare_bytes() } else { 0 };
+        self.work.is_none() && self.rows.memory_bytes() + parameters + of_session > IDLE_BYTES
+    }
+
+    /// Gives it back: nothing happens in the session.
+    pub fn give_spare_back(&mut self) {
+        if self.work.is_none() {
+            self.rows.release();
+            self.spare = Spare::default();
+            self.session.give_spare_back();
+            self.ran_long = false;
+        }
+    }
+
+    /// Nobody takes what has not been sent.
+    pub fn drop_rows(&mut self) {
+        self.rows.release();
     }
 
     /// `input` begins with this Bind.
@@ -538,7 +593,7 @@ impl Conversation {
         if bind.portal.is_empty() {
             self.drop_portal(b"");
         }
-        let Spare { mut parameters, statement: spare } = std::mem::take(&mut self.spare);
+        let Spare { mut parameters, formats, statement: spare } = std::mem::take(&mut self.spare);
         let statement = self.statement(bind.statement)?;
         let statement = spare.filter(|spare| Arc::ptr_eq(spare, statement)).unwrap_or_else(|| statement.clone());
         let statement = self.session.renewed(bind.statement, statement);
@@ -556,10 +611,7 @@ impl Conversation {
             };
             parameters.push(datum);
         }
-        let formats = match bind.result_formats.count() {
-            0 | 1 => ResultFormats::All(bind.result_formats.get(0)),
-            count => ResultFormats::Each((0..count).map(|c| bind.result_formats.get(c)).collect()),
-        };
+        let formats = result_formats(bind, formats);
         if !bind.portal.is_empty() {
             self.session.bind_cursor(utf8(bind.portal)?, &statement)?;
         }
@@ -653,9 +705,13 @@ impl Conversation {
     }
 
     fn drop_portal(&mut self, name: &[u8]) {
-        if let Some(Portal { statement, mut parameters, .. }) = self.portals.remove(name) {
+        if let Some(Portal { statement, mut parameters, formats, .. }) = self.portals.remove(name) {
             parameters.clear();
-            self.spare = Spare { parameters, statement: Some(statement) };
+            let formats = match formats {
+                ResultFormats::Each(formats) => formats,
+                ResultFormats::All(_) => std::mem::take(&mut self.spare.formats),
+            };
+            self.spare = Spare { parameters, formats, statement: Some(statement) };
         }
     }
 
@@ -676,6 +732,10 @@ impl Conversation {
                 Ok(Turn::Full) => {
                     self.work = Some(work);
                     return Some(Progress::Full);
+                }
+                Ok(Turn::Yield) => {
+                    self.work = Some(work);
+                    return Some(Progress::Yield);
                 }
                 Ok(Turn::Input) => {
                     self.work = Some(work);
@@ -740,24 +800,26 @@ impl Conversation {
         let Stage::CopyOut { to_file } = work.stage else {
             unreachable!("only a COPY is copied out");
         };
-        while output.unsent() < OUTPUT_BYTES_MAX {
-            self.piece.clear();
-            let piece = self.session.copy_out(&self.rows, &mut self.piece, &mut framed)?;
-            if let Some(cts) = piece.durable {
-                output.depend(cts);
-            }
-            output.copy_data(&self.piece);
-            if let Some(outcome) = piece.outcome {
-                if !to_file {
-                    output.copy_done();
-                }
-                self.piece = Vec::new();
-                work.gives_rows = false;
-                work.stage = Stage::Sending { tag: outcome.tag, first: 0, next: 0 };
-                return Ok(Turn::On);
-            }
+        if output.unsent() >= OUTPUT_BYTES_MAX {
+            return Ok(Turn::Full);
         }
-        Ok(Turn::Full)
+        self.piece.clear();
+        let piece = self.session.copy_out(&self.rows, &mut self.piece, &mut framed)?;
+        if let Some(cts) = piece.durable {
+            output.depend(cts);
+        }
+        output.copy_data(&self.piece);
+        let Some(outcome) = piece.outcome else {
+            // A file takes all there is: between two pieces it is looked whether anybody still wants it.
+            return Ok(Turn::Yield);
+        };
+        if !to_file {
+            output.copy_done();
+        }
+        self.piece = Vec::new();
+        work.gives_rows = false;
+        work.stage = Stage::Sending { tag: outcome.tag, first: 0, next: 0 };
+        Ok(Turn::On)
     }
 
     fn start(&mut self, work: &mut Work, output: &mut Output) -> Result<Turn, SqlError> {
@@ -791,7 +853,9 @@ impl Conversation {
             return Ok(Turn::On);
         }
         self.statements_begun += 1;
-        work.gives_rows = !prepared.columns.is_empty();
+        (work.gives_rows, work.only_reads) = (!prepared.columns.is_empty(), prepared.only_reads());
+        work.has_deadline = !prepared.is_short();
+        self.ran_long |= work.has_deadline;
         if let Some(read) = self.session.unread_cursor(&prepared) {
             lend_portal(&mut self.session, &mut self.portals, &read);
         }
@@ -813,10 +877,12 @@ impl Conversation {
             output.empty_query();
             return Ok(Turn::Over);
         }
-        work.gives_rows = !prepared.columns.is_empty();
+        (work.gives_rows, work.only_reads) = (!prepared.columns.is_empty(), prepared.only_reads());
+        self.statements_begun += 1;
         match progress {
             PortalProgress::Bound => {
-                self.statements_begun += 1;
+                work.has_deadline = !prepared.is_short();
+                self.ran_long |= work.has_deadline;
                 if let Some(read) = self.session.unread_cursor(prepared) {
                     lend_portal(&mut self.session, &mut self.portals, &read);
                 }
@@ -955,7 +1021,7 @@ impl Conversation {
 
     /// A large result's memory does not stay with an idle session.
     fn forget_rows(&mut self) {
-        if self.rows.len() > ROWS_KEPT_MAX {
+        if self.rows.memory_bytes() > ROWS_KEPT_BYTES_MAX {
             self.rows.release();
         }
     }
@@ -1047,6 +1113,18 @@ fn only_sync_follows(mut rest: &[u8], message_bytes_max: usize) -> bool {
         }
     }
     false
+}
+
+/// The formats that Bind asks for; where they differ by column, in this memory.
+fn result_formats(bind: &Bind<'_>, mut memory: Vec<Format>) -> ResultFormats {
+    let asked = bind.result_formats;
+    let first = asked.get(0);
+    if (1..asked.count()).all(|column| asked.get(column) == first) {
+        return ResultFormats::All(first);
+    }
+    memory.clear();
+    memory.extend((0..asked.count()).map(|column| asked.get(column)));
+    ResultFormats::Each(memory)
 }
 
 fn check_counts(bind: &Bind<'_>, parameters: usize, columns: usize) -> Result<(), SqlError> {

@@ -21,8 +21,11 @@ use freshet_db::{Column, RowSet, SqlError, Type};
 use freshet_engine::ids::Cts;
 use std::collections::VecDeque;
 
-/// A buffer that grew beyond this is given back once it is empty: a thousand idle sessions keep 128 MiB at most.
+/// A buffer that grew beyond this is given back once it is empty, whatever comes next. One that is smaller stays as long as the session does something.
 pub const KEEP_BYTES: usize = 128 << 10;
+
+/// A buffer of a session that does nothing keeps at most this, so that a session keeps 64 KiB in all.
+pub const IDLE_BYTES: usize = 16 << 10;
 
 /// What RowDescription says of a column behind its name.
 const FIELD_BYTES: usize = 18;
@@ -72,6 +75,19 @@ impl Output {
     /// Bytes that have not left.
     pub fn unsent(&self) -> usize {
         self.bytes.len() - self.start
+    }
+
+    /// Whether it keeps more than that of a session that does nothing.
+    pub fn has_spare(&self) -> bool {
+        self.bytes.capacity() > IDLE_BYTES
+    }
+
+    /// Gives the memory back that nothing is in.
+    pub fn give_spare_back(&mut self) {
+        if self.bytes.is_empty() && self.marks.is_empty() {
+            self.bytes = Vec::new();
+            self.marks = VecDeque::new();
+        }
     }
 
     /// What is written from now on waits until `cts` is durable.

@@ -2,8 +2,10 @@
 //!
 //! 1. The first one is there from the beginning. So where the system gives no more (ulimit -u, pids.max, TasksMax), work waits for a thread that
 //!    is there; nothing is refused, and nothing ends.
-//! 2. Work that waits, waits only for work that ends or gives its thread back by itself ([`super::long`], 1).
+//! 2. They give way to the workers' threads: a long statement takes what the short ones leave, and they do not wait for its turn to end.
+//! 3. Work that waits, waits only for work that ends or gives its thread back by itself ([`super::long`], 1).
 
+use freshet_engine::sync::priority::give_way;
 use std::collections::VecDeque;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -88,6 +90,7 @@ impl Pool {
         let pool = self.clone();
         let thread = Builder::new().name("freshet-long".to_owned()).stack_size(state.stack_bytes);
         thread.spawn(move || {
+            give_way();
             let mut next = pool.next(pool.lock());
             while let Some(work) = next {
                 // Who waits for it is told by what it does not give.

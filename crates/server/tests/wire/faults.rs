@@ -143,3 +143,142 @@ fn a_result_larger_than_the_memory_is_refused_alone() {
     assert_eq!(sqlstate(&greedy.until_ready()), "53200");
     assert_eq!(greedy.value("select 1"), "1");
 }
+
+/// What becomes of a session whose client does not read the rows that it asked for.
+struct Unread<'a> {
+    fixture: &'a Fixture,
+    watcher: Client,
+    client: Client,
+    pid: String,
+    before: u64,
+}
+
+const MANY_ROWS: &str = "select x, repeat('y', 1000) from generate_series(1, 30000) as t(x)";
+
+impl Unread<'_> {
+    /// The statement's rows are there, and stay there.
+    fn new<'a>(fixture: &'a Fixture, setup: &str, statement: &str) -> Unread<'a> {
+        let address = fixture.server.local_addr();
+        let (mut watcher, mut client) = (Client::connect(address), Client::connect(address));
+        let pid = client.value("select pg_backend_pid()");
+        client.query(setup);
+        let before = fixture.database.engine().memory_limit().used_bytes;
+        client.send(&query(statement));
+        let seen = format!("select concat(state, wait_event_type, wait_event) from pg_stat_activity where pid = {pid}");
+        until("it waits for its client", || watcher.value(&seen) == "activeClientClientWrite");
+        let unread = Unread { fixture, watcher, client, pid, before };
+        assert!(unread.held() > 16 << 20, "{} bytes", unread.held());
+        unread
+    }
+
+    fn held(&self) -> u64 {
+        self.fixture.database.engine().memory_limit().used_bytes.saturating_sub(self.before)
+    }
+
+    fn gives_its_memory_back(&self) {
+        until("the rows are gone", || self.held() < 2 << 20);
+    }
+}
+
+/// Rows, and how they end.
+fn end_of(replies: &[Reply]) -> &[Reply] {
+    let rows = replies.iter().take_while(|reply| matches!(reply, Reply::Columns(_) | Reply::Row(_))).count();
+    assert!(rows < 30_001, "not all of them came");
+    &replies[rows..]
+}
+
+#[test]
+fn rows_that_nobody_reads_end_when_they_are_told_to() {
+    let fixture = Fixture::new(|_| {});
+    type End = fn(&mut Unread<'_>);
+    let ends: [(&str, End); 3] = [
+        ("", |unread| unread.client.cancel()),
+        ("", |unread| {
+            let cancelled = unread.watcher.value(&format!("select pg_cancel_backend({})", unread.pid));
+            assert_eq!(cancelled, "t");
+        }),
+        ("set statement_timeout = '500ms'", |_| {}),
+    ];
+    for (setup, end) in ends {
+        let mut unread = Unread::new(&fixture, setup, MANY_ROWS);
+        end(&mut unread);
+        unread.gives_its_memory_back();
+        let replies = unread.client.until_ready();
+        assert!(matches!(end_of(&replies), [Reply::Error(_, state, _), Reply::Ready('I')] if state == "57014"));
+        assert_eq!(unread.client.value("select 1"), "1");
+    }
+    let ends: [(&str, End, &str); 3] = [
+        ("set idle_session_timeout = '500ms'", |_| {}, "57P05"),
+        ("begin; set idle_in_transaction_session_timeout = '500ms'", |_| {}, "25P03"),
+        (
+            "",
+            |unread| {
+                unread.watcher.query(&format!("select pg_terminate_backend({})", unread.pid));
+            },
+            "57P01",
+        ),
+    ];
+    for (setup, end, expected) in ends {
+        let mut unread = Unread::new(&fixture, setup, MANY_ROWS);
+        end(&mut unread);
+        unread.gives_its_memory_back();
+        let last = loop {
+            match unread.client.read() {
+                Reply::Columns(_) | Reply::Row(_) => {}
+                last => break last,
+            }
+        };
+        assert!(
+            matches!(&last, Reply::Error(severity, state, _) if severity == "FATAL" && state == expected),
+            "{last:?}"
+        );
+        assert_eq!(unread.client.read(), Reply::Closed);
+    }
+}
+
+/// A client that reads slowly does something.
+#[test]
+fn a_client_that_reads_slowly_is_not_idle() {
+    let fixture = Fixture::new(|_| {});
+    let mut unread = Unread::new(&fixture, "set idle_session_timeout = '1s'", MANY_ROWS);
+    let end = Instant::now() + Duration::from_millis(2500);
+    let mut rows = 0;
+    while rows < 30_000 {
+        match unread.client.read() {
+            Reply::Row(_) => rows += 1,
+            Reply::Columns(_) => {}
+            other => panic!("{other:?} after {rows} rows"),
+        }
+        // So slow that the whole takes longer than the limit, and each part of it does not.
+        if rows % 300 == 0 {
+            std::thread::sleep(end.saturating_duration_since(Instant::now()) / 20);
+        }
+    }
+    assert_eq!(unread.client.read(), Reply::Complete("SELECT 30000".into()));
+}
+
+/// What is committed is not told to have failed.
+#[test]
+fn rows_of_a_change_that_is_committed_are_owed() {
+    let fixture = Fixture::new(|_| {});
+    Client::connect(fixture.server.local_addr()).query("create table owed(id int, note text)");
+    let insert = &format!("insert into owed {MANY_ROWS} returning *");
+    let mut unread = Unread::new(&fixture, "set statement_timeout = '20s'", insert);
+    for _ in 0..3 {
+        unread.client.cancel();
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let replies = unread.client.until_ready();
+    assert_eq!(replies[replies.len() - 2..], [Reply::Complete("INSERT 0 30000".into()), Reply::Ready('I')]);
+    assert_eq!(unread.watcher.value("select count(*) from owed"), "30000");
+
+    let mut unread = Unread::new(&fixture, "begin", insert);
+    let with_rows = unread.held();
+    unread.client.cancel();
+    // What was inserted may stay until it is cleaned up.
+    until("the rows are gone", || unread.held() + (16 << 20) < with_rows);
+    let replies = unread.client.until_ready();
+    assert!(matches!(end_of(&replies), [Reply::Error(_, state, _), Reply::Ready('E')] if state == "57014"));
+    unread.client.query("commit");
+    assert_eq!(unread.watcher.value("select count(*) from owed"), "30000");
+}

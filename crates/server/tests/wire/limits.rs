@@ -323,3 +323,53 @@ fn who_sleeps_holds_nobody_up_and_can_be_woken() {
     other.query("set statement_timeout = 0; set lock_timeout = '10ms'");
     assert_eq!(other.value("select count(pg_sleep(0.03))"), "1", "no lock is waited for");
 }
+
+/// Statements that take a while, each of another kind: what of them is long is the sort, the groups, the rewrite of the table.
+const OF_EVERY_KIND: [&str; 11] = [
+    "select id from limit_kinds order by s offset 199990",
+    "select s from limit_kinds order by s limit 100000 offset 99990",
+    "select a.id from limit_kinds a join limit_kinds b on b.id = a.id order by a.s offset 199990",
+    "select s, count(*) from limit_kinds group by s order by s offset 199990",
+    "select distinct s from limit_kinds order by s offset 199990",
+    "select count(distinct s) from limit_kinds",
+    "copy (select id from limit_kinds order by s offset 199990) to stdout",
+    "update limit_kinds set s = s || 'x'",
+    "alter table limit_kinds alter column v type bigint using v + 1",
+    "alter table limit_kinds add check (length(s) > 3)",
+    "create index on limit_kinds (s)",
+];
+
+/// Ends the statement in the middle of it; false if it was over before.
+fn ends_midway(client: &mut Client, statement: &str, whole: Duration) -> bool {
+    client.send(&query(statement));
+    std::thread::sleep(whole / 2);
+    let asked = Instant::now();
+    client.cancel();
+    let replies = client.until_ready();
+    let took = asked.elapsed();
+    match replies.iter().any(|reply| matches!(reply, Reply::Error(..))) {
+        true => assert_eq!(sqlstate(&replies), "57014", "{statement}"),
+        false => return false,
+    }
+    assert!(took < Duration::from_secs(2), "{statement}: {took:?} after it was asked to end");
+    true
+}
+
+#[test]
+fn statements_of_every_kind_end_when_they_are_asked_to() {
+    let mut client = connect();
+    client.query("set freshet.road = compiled");
+    client.query("create table limit_kinds(id int primary key, s text, v int)");
+    client.query("insert into limit_kinds select x, md5(x::text), x from generate_series(1, 200000) as t(x)");
+    for statement in OF_EVERY_KIND {
+        // Where the machine is busy, one run says little of how long the next one takes. What never looks is over before each time.
+        let ended = (0..5).any(|_| {
+            let started = Instant::now();
+            let replies = client.query(statement);
+            assert!(!replies.iter().any(|reply| matches!(reply, Reply::Error(..))), "{statement}: {replies:?}");
+            ends_midway(&mut client, statement, started.elapsed())
+        });
+        assert!(ended, "{statement} does not look whether it is to end");
+        assert_eq!(client.value("select 1"), "1");
+    }
+}

@@ -64,11 +64,18 @@ fn a_session_through_the_file_is_as_any_other() {
     startup(&mut socket);
     let (kinds, _) = until(&mut socket, b'Z');
     assert_eq!(kinds[0], b'R');
-    let sql = b"select repeat('x', 300000)\0";
-    socket.write_all(b"Q").expect("it is taken");
-    socket.write_all(&(sql.len() as u32 + 4).to_be_bytes()).expect("it is taken");
-    socket.write_all(sql).expect("it is taken");
+    let ask = |socket: &mut UnixStream, sql: &[u8]| {
+        socket.write_all(b"Q").expect("it is taken");
+        socket.write_all(&(sql.len() as u32 + 4).to_be_bytes()).expect("it is taken");
+        socket.write_all(sql).expect("it is taken");
+    };
+    ask(&mut socket, b"select repeat('x', 300000)\0");
     assert_eq!(until(&mut socket, b'Z').0, b"TDCZ");
+    // As in PostgreSQL it is nowhere, and its port is -1.
+    ask(&mut socket, b"select coalesce(client_addr, 'nowhere') || client_port from pg_stat_activity\0");
+    let (_, row) = until(&mut socket, b'D');
+    assert!(row.ends_with(b"nowhere-1"), "{row:?}");
+    until(&mut socket, b'Z');
     assert_eq!(fixture.server.sessions(), 1);
     drop(socket);
     drop(fixture);

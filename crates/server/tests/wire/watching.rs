@@ -5,7 +5,8 @@ use crate::{Fixture, WORKERS};
 use freshet_server::http::Http;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 fn text(value: &str) -> Option<String> {
     Some(value.to_owned())
@@ -198,4 +199,80 @@ fn an_opening_database_is_not_ready() {
     assert!(status == 503 && why.contains("starting up"), "{why}");
     assert_eq!(of("/healthz").0, 200);
     assert!(of("/metrics").1.contains("freshet_ready 0"));
+}
+
+/// Asks until the one row is this.
+fn until_seen(watcher: &mut Client, question: &str, expected: &[&str]) {
+    let end = Instant::now() + Duration::from_secs(30);
+    let expected: Vec<_> = expected.iter().map(|cell| text(cell)).collect();
+    loop {
+        let rows = watcher.rows(question);
+        if rows.first() == Some(&expected) {
+            return;
+        }
+        assert!(Instant::now() < end, "{question}: {rows:?}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn it_is_seen_where_clients_are_and_what_they_wait_for() {
+    let fixture = Fixture::new(|options| options.long_statements_max = 1);
+    let address = fixture.server.local_addr();
+    let (mut watcher, mut client) = (Client::connect(address), Client::connect(address));
+    let pid = client.value("select pg_backend_pid()");
+    let of = |columns: &str| format!("select {columns} from pg_stat_activity where pid = {pid}");
+    let own = client.own_address();
+    let place = watcher.rows(&of("client_addr, client_port"));
+    assert_eq!(place, [[text(&own.ip().to_string()), text(&own.port().to_string())]]);
+
+    let waits = of("state, wait_event_type, wait_event");
+    until_seen(&mut watcher, &waits, &["idle", "Client", "ClientRead"]);
+    client.query("create table seen(id int primary key, v int)");
+    client.query("insert into seen values (1, 0)");
+    client.send(&query("copy seen from stdin"));
+    until_seen(&mut watcher, &waits, &["active", "Client", "ClientRead"]);
+    client.send(&copy_fail("enough"));
+    client.until_ready();
+    until_seen(&mut watcher, &waits, &["idle", "Client", "ClientRead"]);
+
+    let mut running = Client::connect(address);
+    let endless = "select count(*) from generate_series(1, 10000000000)";
+    running.send(&query(endless));
+    let begun = "select count(*) from pg_stat_activity where state = 'active' and wait_event is null and query like '%10000000000%'";
+    until_seen(&mut watcher, &format!("{begun} and pid <> pg_backend_pid()"), &["1"]);
+    client.send(&query(endless));
+    until_seen(&mut watcher, &waits, &["active", "Extension", "LongStatementPlace"]);
+    client.cancel();
+    assert_eq!(sqlstate(&client.until_ready()), "57014");
+    until_seen(&mut watcher, &waits, &["idle", "Client", "ClientRead"]);
+    running.cancel();
+    running.until_ready();
+
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                client.query("update seen set v = v + 1 where id = 1");
+            }
+        });
+        until_seen(&mut watcher, &waits, &["active", "IO", "WALSync"]);
+        is_over.store(true, Ordering::Relaxed);
+    });
+}
+
+/// What another's session does is not shown to who is not it, and where it is from neither.
+#[test]
+fn where_others_are_is_theirs() {
+    let fixture = Fixture::new(|_| {});
+    let mut client = Client::connect(fixture.server.local_addr());
+    let other = Client::connect(fixture.server.local_addr());
+    client.query("create role seen_nobody");
+    client.query("set role seen_nobody");
+    let nulls = "client_addr is null and client_port is null and wait_event is null";
+    assert_eq!(
+        client.value(&format!("select bool_and({nulls}) from pg_stat_activity where pid <> pg_backend_pid()")),
+        "t"
+    );
+    drop(other);
 }

@@ -374,21 +374,21 @@ impl<'q> Groups<'q> {
     pub fn finish(
         self,
         run: &mut Run<'_>,
-        mut each: impl FnMut(&Frame<'_>) -> Result<Flow, SqlError>,
+        mut each: impl FnMut(&mut Run<'_>) -> Result<Flow, Halt>,
     ) -> Result<(), Halt> {
         for group in self.groups {
+            run.row()?;
             let mut row = group.keys;
             for (accumulator, aggregate) in group.accumulators.iter().zip(&self.grouping.aggregates) {
                 row.push(accumulator.result(aggregate)?);
             }
             run.scratch.cells[0] = row;
-            let frame = run.frame(&[]);
             if let Some(having) = &self.grouping.having
-                && !test(having, &frame)?
+                && !test(having, &run.frame(&[]))?
             {
                 continue;
             }
-            if each(&frame)? == Flow::Stop {
+            if each(run)? == Flow::Stop {
                 break;
             }
         }

@@ -162,6 +162,12 @@ impl Interrupt {
         self.inline_until = None;
     }
 
+    /// Called for every row of what runs without a [`Run`]: a definition that goes through a table.
+    #[inline]
+    pub(crate) fn step(&mut self) -> Result<(), Halt> {
+        if self.row() { self.look() } else { Ok(()) }
+    }
+
     /// Counts a row looked at; true if it is time to look around.
     #[inline]
     fn row(&mut self) -> bool {
@@ -170,7 +176,7 @@ impl Interrupt {
     }
 
     #[cold]
-    fn look(&mut self) -> Result<(), Halt> {
+    pub(crate) fn look(&mut self) -> Result<(), Halt> {
         if self.cancelled.swap(false, Ordering::Relaxed) {
             return Err(SqlError::new("57014", "canceling statement due to user request").into());
         }

@@ -292,3 +292,10 @@ pub struct PointScratch {
     row: Row,
     integers: Vec<i64>,
 }
+
+impl PointScratch {
+    /// What it takes beside itself.
+    pub fn spare_bytes(&self) -> usize {
+        self.row.spare_bytes() + self.integers.capacity() * size_of::<i64>()
+    }
+}

@@ -236,8 +236,8 @@ fn run_all(query: &Query, run: &mut Run<'_>, rows: &mut RowSet) -> Result<(), Ha
         return take_in_order(query, limits, run, rows);
     }
     let mut output = Output::new(query, limits, rows, run.env);
-    descend(query, 0, run, &mut |run: &mut Run<'_>| Ok(output.take(&run.frame(&query.tables))?))?;
-    Ok(output.finish()?)
+    descend(query, 0, run, &mut |run: &mut Run<'_>| output.take(run))?;
+    output.finish(run)
 }
 
 fn run_grouped(
@@ -260,8 +260,8 @@ fn run_grouped(
         return take_groups_in_order(query, groups, limits, run, rows);
     }
     let mut output = Output::new(query, limits, rows, run.env);
-    groups.finish(run, |frame| output.take(frame))?;
-    Ok(output.finish()?)
+    groups.finish(run, |run| output.take(run))?;
+    output.finish(run)
 }
 
 fn gather(query: &Query, grouping: &Grouping, groups: &mut Groups<'_>, run: &mut Run<'_>) -> Result<(), Halt> {
@@ -286,23 +286,24 @@ fn take_groups_in_order(
 ) -> Result<(), Halt> {
     let charge = Charge::of_query(run.env.engine.as_ref());
     let mut sorter = Sorter::new(&query.orders, groups.width(), limits.kept(), charge);
-    groups.finish(run, |frame| {
+    groups.finish(run, |run| {
+        let frame = run.frame(&[]);
         for key in &query.sort {
-            sorter.push(evaluate(&key.expr, frame)?.into_datum());
+            sorter.push(evaluate(&key.expr, &frame)?.into_datum());
         }
         frame.cells[0].iter().for_each(|cell| sorter.push(cell.clone()));
-        sorter.row_done()?;
+        sorter.row_done(&mut || run.look_around())?;
         Ok(Flow::Continue)
     })?;
     let mut output = Output::in_order(query, limits, rows, run.env);
-    for group in sorter.finish() {
+    for group in sorter.finish(&mut || run.look_around())? {
         run.row()?;
         run.scratch.cells[0] = group;
-        if output.take(&run.frame(&[]))? == Flow::Stop {
+        if output.take(run)? == Flow::Stop {
             break;
         }
     }
-    Ok(output.finish()?)
+    output.finish(run)
 }
 
 fn run_locking(query: &Query, limits: Limits, run: &mut Run<'_>, rows: &mut RowSet) -> Result<(), Halt> {
@@ -319,7 +320,7 @@ fn lock_as_found(query: &Query, limits: Limits, run: &mut Run<'_>, rows: &mut Ro
     descend(query, 0, run, &mut |run: &mut Run<'_>| {
         let locked = lock_rows(query, run)?;
         let flow = match locked.holds {
-            true => output.take(&run.frame(&query.tables))?,
+            true => output.take(run)?,
             false => Flow::Continue,
         };
         if locked.is_newer && query.steps.len() > 1 {
@@ -327,7 +328,7 @@ fn lock_as_found(query: &Query, limits: Limits, run: &mut Run<'_>, rows: &mut Ro
         }
         Ok(flow)
     })?;
-    Ok(output.finish()?)
+    output.finish(run)
 }
 
 /// Brings the snapshot's versions of locked rows to hand again: what the loops go on to look for is by them.
@@ -363,18 +364,18 @@ fn take_in_order(query: &Query, limits: Limits, run: &mut Run<'_>, rows: &mut Ro
             sorter.push(evaluate(&key.expr, &frame)?.into_datum());
         }
         push_places(query, run, &mut sorter);
-        sorter.row_done()?;
+        sorter.row_done(&mut || run.look_around())?;
         Ok(Flow::Continue)
     })?;
     let mut output = Output::in_order(query, limits, rows, run.env);
-    for places in sorter.finish() {
+    for places in sorter.finish(&mut || run.look_around())? {
         run.row()?;
         take_places(query, places, run);
-        if lock_rows(query, run)?.holds && output.take(&run.frame(&query.tables))? == Flow::Stop {
+        if lock_rows(query, run)?.holds && output.take(run)? == Flow::Stop {
             break;
         }
     }
-    Ok(output.finish()?)
+    output.finish(run)
 }
 
 /// Cells that a combination of rows is kept as: a row id for each stored one, or its cells.
@@ -482,6 +483,7 @@ pub fn materialize(query: &Query, outer: &mut Run<'_>) -> Result<(Vec<Vec<Datum>
     let mut owned: Vec<Vec<Datum>> = Vec::new();
     let mut bytes = 0;
     for row in 0..rows.len() {
+        outer.row()?;
         let cells: Vec<Datum> = (0..width).map(|column| Datum::from(rows.get(row, column))).collect();
         bytes += (size_of::<Vec<Datum>>() + 16) as u64 + cells.iter().map(Datum::memory_bytes).sum::<u64>();
         room_for(&mut owned, 1, bytes, &mut charge)?;
@@ -628,7 +630,9 @@ impl<'q, 'r> Output<'q, 'r> {
         Output { sorter: None, ..Output::new(query, limits, rows, env) }
     }
 
-    fn take(&mut self, frame: &Frame<'_>) -> Result<Flow, SqlError> {
+    /// Takes the row at hand.
+    fn take(&mut self, run: &mut Run<'_>) -> Result<Flow, Halt> {
+        let frame = &run.frame(&self.query.tables);
         if self.seen.is_some() && !self.is_new(frame)? {
             return Ok(Flow::Continue);
         }
@@ -639,7 +643,7 @@ impl<'q, 'r> Output<'q, 'r> {
             for expr in &self.query.output {
                 sorter.push(evaluate(expr, frame)?.into_datum());
             }
-            sorter.row_done()?;
+            sorter.row_done(&mut || run.look_around())?;
             return Ok(Flow::Continue);
         }
         if self.limits.skip > 0 {
@@ -671,13 +675,14 @@ impl<'q, 'r> Output<'q, 'r> {
         Ok(is_new)
     }
 
-    fn finish(self) -> Result<(), SqlError> {
+    fn finish(self, run: &mut Run<'_>) -> Result<(), Halt> {
         let Some(sorter) = self.sorter else {
             return Ok(());
         };
         let skip = usize::try_from(self.limits.skip).unwrap_or(usize::MAX);
         let left = usize::try_from(self.limits.left).unwrap_or(usize::MAX);
-        for row in sorter.finish().skip(skip).take(left) {
+        for row in sorter.finish(&mut || run.look_around())?.skip(skip).take(left) {
+            run.row()?;
             for datum in &row {
                 self.rows.push(&datum.as_value());
             }

@@ -369,13 +369,14 @@ impl Definer<'_> {
         }
         let computed = self.computed(table, &def, &schema)?;
         let old_tables = vec![Some(table.clone())];
-        let env = self.env;
+        let (env, interrupt) = (self.env, &mut *self.interrupt);
         let convert = &mut |engine: &mut freshet_engine::txn::Session,
                             old: &Table,
                             row: &mut Row,
                             new: &Table,
                             record: &mut Row|
          -> Done<()> {
+            interrupt.step()?;
             for at in 0..old.def.columns.len() {
                 engine.fetch_long(old, row, at);
             }

@@ -247,6 +247,7 @@ impl Definer<'_> {
         let (env, interrupt, constraints) = (self.env, &mut *self.interrupt, &mut *self.constraints);
         let mut scratch = Scratch::default();
         self.engine.each_row_alone(id, &mut |engine, _, row| -> Done<()> {
+            interrupt.step()?;
             let mut run = Run { engine, parameters: &[], env, scratch: &mut scratch, interrupt, constraints };
             check_row(&rules, row, &mut run)?;
             rules::demand_parents(&rules, row, &mut run)
@@ -256,7 +257,9 @@ impl Definer<'_> {
     /// 23502 if a row has a null there.
     pub(super) fn check_not_null(&mut self, id: TableId, column: usize) -> Done<()> {
         let schema = self.schema();
+        let interrupt = &mut *self.interrupt;
         self.engine.each_row_alone(id, &mut |_, table, row: &mut Row| -> Done<()> {
+            interrupt.step()?;
             if !row.is_null(&table.layout, column) {
                 return Ok(());
             }

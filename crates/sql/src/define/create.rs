@@ -19,6 +19,7 @@ use crate::bind::{Bind, Binder, Refusal};
 use crate::catalog::Catalog;
 use crate::compiled::Halt;
 use crate::compiled::change::shown_index_key;
+use crate::compiled::sort::sort_looking;
 use crate::error::SqlError;
 use crate::parse::{Parsed, Stored, like_of, span_position};
 use crate::value::Datum;
@@ -506,7 +507,9 @@ impl Definer<'_> {
         let columns: Vec<usize> = index.columns.iter().map(|key| usize::from(key.column)).collect();
         let mut keys: Vec<(Vec<Datum>, String)> = Vec::new();
         let clock = &self.reading_clock();
+        let interrupt = &mut *self.interrupt;
         self.engine.each_row_alone(table.id, &mut |engine, table, row: &mut Row| -> Done<()> {
+            interrupt.step()?;
             let has_null = columns.iter().any(|&column| row.is_null(&table.layout, column));
             if keys.len() <= ROWS_MAX && (index.nulls_not_distinct || !has_null) {
                 columns.iter().for_each(|&column| engine.fetch_long(table, row, column));
@@ -526,9 +529,11 @@ impl Definer<'_> {
             });
             orders.fold(Ordering::Equal, Ordering::then)
         };
-        keys.sort_by(|(a, _), (b, _)| compare(a, b));
-        let twice = keys.windows(2).find(|pair| compare(&pair[0].0, &pair[1].0).is_eq());
-        Ok(twice.map(|pair| format!("{} is duplicated.", pair[0].1)))
+        let key = |at: u32| keys[at as usize].0.as_slice();
+        let mut order: Vec<u32> = (0..keys.len() as u32).collect();
+        sort_looking(&mut order, |&a, &b| compare(key(a), key(b)), &mut || self.interrupt.look())?;
+        let twice = order.windows(2).find(|pair| compare(key(pair[0]), key(pair[1])).is_eq());
+        Ok(twice.map(|pair| format!("{} is duplicated.", keys[pair[0] as usize].1)))
     }
 
     fn predicate(&self, expr: &ast::Expr, table: &Arc<Table>) -> Done<String> {

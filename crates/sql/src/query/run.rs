@@ -4,8 +4,9 @@
 //! 2. A query that nobody waits for any more is aborted; its reads ended before, with the lease of its session's statement.
 //! 3. A query of large tables runs on all of them at once (`exchange`), one of small tables on one.
 //! 4. A query whose snapshot was ended (72000) is over within [`SNAPSHOT_LOOK`], whether it still reads or not.
-//! 5. A panic on these threads ends its query (see `unwind`).
-//! 6. Nothing spills: what exceeds the query's limit, or what the database's memory limit leaves, is 53200.
+//! 5. Its threads give way to others: a long query takes what short statements leave.
+//! 6. A panic on these threads ends its query (see `unwind`).
+//! 7. Nothing spills: what exceeds the query's limit, or what the database's memory limit leaves, is 53200.
 
 use super::apply::plans_within;
 use super::asked::AskedGroups;
@@ -40,6 +41,7 @@ use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::prelude::SessionConfig;
 use freshet_engine::engine::{Account, Claim};
+use freshet_engine::sync::priority::give_way;
 use freshet_engine::txn::Reader;
 use futures::future::{Either, select};
 use futures::{FutureExt, StreamExt};
@@ -74,6 +76,7 @@ impl Worker {
             .stack_size(8 << 20);
         thread.spawn(move || {
             crate::unwind::reading_thread();
+            give_way();
             let runtime = Builder::new_current_thread().enable_time().build();
             let made = runtime.as_ref().map(|r| r.handle().clone()).map_err(|e| std::io::Error::from(e.kind()));
             if tell.send(made).is_ok()

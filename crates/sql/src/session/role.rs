@@ -82,9 +82,10 @@ impl Session {
         Ok(())
     }
 
-    /// The session is of a client over TCP.
+    /// The session is of a client over TCP. After `identify`.
     pub fn connected_over(&mut self, server: SocketAddr, client: SocketAddr) {
         self.env.ends = Some(Ends::new(server, client));
+        self.member.iter().for_each(|member| member.set_client(client));
     }
 
     /// Whoever keeps a record hears from here on of each definition that is made. What is rolled back later was told too.

@@ -2,7 +2,7 @@
 
 use super::locks::kind;
 use super::{About, Cells, SystemView, text};
-use crate::activity::Member;
+use crate::activity::{Awaits, Doing, Member};
 use crate::catalog::oid;
 use crate::error::SqlError;
 use crate::role;
@@ -52,7 +52,7 @@ impl SystemView for ActivityView {
             // What others do is theirs, and the superusers'.
             for (member, cells) in members.iter().zip(&mut rows) {
                 if !access.has_role(member.role) {
-                    cells[10..].fill(Datum::Null);
+                    cells[7..].fill(Datum::Null);
                     cells[20] = text("<insufficient privilege>");
                 }
             }
@@ -61,16 +61,30 @@ impl SystemView for ActivityView {
     }
 }
 
-fn row(member: &Member, locks: &[LockFact], about: &About<'_>) -> Cells {
-    let doing = member.doing();
+/// What the session waits for, as PostgreSQL names it.
+fn wait(member: &Member, doing: &Doing, locks: &[LockFact]) -> Option<(&'static str, &'static str)> {
     let is_its = |fact: &&LockFact| !fact.is_granted && i64::from(fact.session) == i64::from(member.pid);
-    let wait = locks.iter().find(is_its);
-    let (wait_type, wait) = match wait {
-        Some(fact) => (text("Lock"), text(kind(fact.thing))),
-        None if doing.is_sleeping => (text("Timeout"), text("PgSleep")),
-        None if doing.is_active => (Datum::Null, Datum::Null),
-        None => (text("Client"), text("ClientRead")),
-    };
+    if let Some(fact) = locks.iter().find(is_its) {
+        return Some(("Lock", kind(fact.thing)));
+    }
+    match member.awaits() {
+        _ if doing.is_sleeping => Some(("Timeout", "PgSleep")),
+        Awaits::ClientRead => Some(("Client", "ClientRead")),
+        Awaits::ClientWrite => Some(("Client", "ClientWrite")),
+        Awaits::Place => Some(("Extension", "LongStatementPlace")),
+        Awaits::Nothing if doing.is_active => None,
+        Awaits::Nothing if member.awaits_log() => Some(("IO", "WALSync")),
+        Awaits::Nothing => Some(("Client", "ClientRead")),
+    }
+}
+
+fn row(member: &Member, locks: &[LockFact], about: &About<'_>) -> Cells {
+    let mut doing = member.doing();
+    let wait = wait(member, &doing, locks);
+    // The client waits for the end of what it sent last.
+    doing.is_active |= member.awaits() != Awaits::Nothing || member.awaits_log();
+    let (wait_type, wait) = wait.map_or((Datum::Null, Datum::Null), |(kind, name)| (text(kind), text(name)));
+    let client = member.client();
     let moment = |at: Option<i64>| at.map_or(Datum::Null, Datum::Int);
     let mut cells = vec![Datum::Null; 22];
     cells[0] = Datum::Int(i64::from(oid::DATABASE));
@@ -79,6 +93,9 @@ fn row(member: &Member, locks: &[LockFact], about: &About<'_>) -> Cells {
     cells[4] = Datum::Int(i64::from(member.role.0));
     cells[5] = text(&role::name(about.schema, member.role, &member.user));
     cells[6] = text(&doing.application_name);
+    cells[7] = client.map_or(Datum::Null, |client| text(&client.ip().to_canonical().to_string()));
+    // As in PostgreSQL, for a client on the machine's own socket.
+    cells[9] = Datum::Int(client.map_or(-1, |client| i64::from(client.port())));
     cells[10] = Datum::Int(member.start);
     cells[11] = moment(doing.transaction_start);
     cells[12] = moment(doing.query_start);
