@@ -26,7 +26,8 @@ fn messages_of_several_queries_go_over_the_wire() {
 
 #[test]
 fn single_rows_go_over_the_wire() {
-    let words = "ptime --adapter freshet-wire --case load,search,search-batched,update,insert,delete,mix-50-50 --sessions 4";
+    let words =
+        "ptime --adapter freshet-wire --case load,search,search-batched,update,insert,delete,mix-50-50 --sessions 4";
     let (said, figures) = bench(words);
     assert!(said.contains("all data right"), "{said}");
     for case in ["load", "search", "search-batched", "update", "insert", "delete", "mix-50-50"] {

@@ -50,7 +50,10 @@ impl Numbered {
     /// The number of a new piece of zeros; nobody else knows it until it is stored somewhere.
     pub fn add(&self) -> u32 {
         let number = self.next.fetch_add(1, Relaxed);
-        assert!(number != u32::MAX, "invariant: of nodes there are never 2^32, terabytes of keys; of less who adds asks for room");
+        assert!(
+            number != u32::MAX,
+            "invariant: of nodes there are never 2^32, terabytes of keys; of less who adds asks for room"
+        );
         let chunk = number.ilog2() as usize;
         if self.chunks[chunk].load(Acquire).is_null() {
             let mut owned = self.owned.lock();
