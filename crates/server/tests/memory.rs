@@ -155,6 +155,8 @@ fn a_statement_allocates_nothing_in_steady_state() {
     }
 }
 
+type Work = Box<dyn Fn(&mut Client)>;
+
 /// What a session may take while it does nothing, whatever it did before.
 const IDLE_BYTES: i64 = 64 << 10;
 
@@ -162,7 +164,7 @@ const IDLE_BYTES: i64 = 64 << 10;
 fn a_session_that_does_nothing_takes_little() {
     let world = World::new();
     let long = "x".repeat(200_000);
-    let works: [(&str, Box<dyn Fn(&mut Client)>); 6] = [
+    let works: [(&str, Work); 6] = [
         ("nothing", Box::new(|_| {})),
         ("a look-up", Box::new(|client| drop(client.query("select v from t where id = 7")))),
         ("a result of 1,000 rows", Box::new(|client| drop(client.query("select * from t limit 1000")))),
