@@ -9,7 +9,7 @@ use crate::error::BenchError;
 use crate::responder::Responder;
 use crate::scratch::Scratch;
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 const NAMES: [&str; 3] = ["responder", "postgres", "freshet-wire"];
 
