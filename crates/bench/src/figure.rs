@@ -62,7 +62,10 @@ pub struct Figure {
     /// Rows were added in the window: memory may grow.
     #[serde(skip)]
     pub is_growing: bool,
-    /// What one point of a sweep has that the others have not: sessions, log devices.
+    /// Of all processors, what a server under test took.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpu_share: Option<f64>,
+    /// What one point of a sweep has that the others have not: sessions, log devices, how fast a feed is (infinite, null in JSON: as fast as it goes).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub at: Option<f64>,
     /// Answers in each 100 ms.

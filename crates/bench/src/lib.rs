@@ -23,8 +23,9 @@
 //! | [`tpch`] | the workload of this name: analytic queries beside PostgreSQL |
 //! | [`responder`] | what could any server reach here |
 //! | [`served`] | which servers does a client ask |
+//! | [`copy`] | the workload of this name: a file copied into a table and back |
 //! | [`pgbench`] | the workload of this name: servers asked by PostgreSQL's own client |
-//! | [`logins`] | the workload of this name: clients that come in with a password
+//! | [`logins`] | the workload of this name: clients that come in with a password |
 //! | [`market`] | the workload of this name: a feed applied while customers ask for forms |
 //! | [`data`] | which tables, loaded and updated how, and is the data right |
 //! | [`cold`] | how does a restart find nothing in the page cache |
@@ -61,6 +62,7 @@ pub mod extreme;
 pub mod tpch;
 pub mod responder;
 pub mod served;
+pub mod copy;
 pub mod pgbench;
 pub mod logins;
 pub mod market;
@@ -92,6 +94,7 @@ enum Workload {
     Tptbm(tptbm::TptbmArgs),
     Extreme(extreme::ExtremeArgs),
     Tpch(tpch::TpchArgs),
+    Copy(copy::CopyArgs),
     Pgbench(pgbench::PgbenchArgs),
     Logins(logins::LoginsArgs),
     Market(market::MarketArgs),
@@ -133,6 +136,7 @@ pub fn execute(args: BenchArgs) -> Result<(), BenchError> {
         Workload::Tptbm(args) => tptbm::run(&args),
         Workload::Extreme(args) => extreme::run(&args),
         Workload::Tpch(args) => tpch::run(&args),
+        Workload::Copy(args) => copy::run(&args),
         Workload::Pgbench(args) => pgbench::run(&args),
         Workload::Logins(args) => logins::run(&args),
         Workload::Market(args) => market::run(&args),

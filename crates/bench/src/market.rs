@@ -42,10 +42,8 @@ use std::time::{Duration, Instant};
 use window::{Stored, Window};
 
 const CASES: &[(&str, &str)] = &[
-    (
-        "ratio",
-        "64 customers who ask for Form 1 and Form 2 in several ratios, while the feed runs 8 times as fast as it did",
-    ),
+    ("ratio", "64 customers, so many percent of the forms Form 2, while the feed runs 8 times as fast as it did"),
+    ("ratio-quiet", "64 customers, so many percent of the forms Form 2, without a feed"),
     ("speed", "64 customers, half of the forms each, while the feed runs so many times as fast as it did"),
     ("few", "8 customers, half of the forms each, the feed 8 times as fast"),
     ("feed", "nobody asks: messages as fast as they are acknowledged"),
@@ -54,7 +52,16 @@ const CUSTOMERS: usize = 64;
 const FEW_CUSTOMERS: usize = 8;
 /// Percent of Form 2.
 const RATIOS: [u64; 5] = [0, 25, 50, 75, 100];
-const SPEEDS: [f64; 6] = [0.0, 1.0, 2.0, 4.0, 8.0, 100.0];
+const SPEEDS: [Speed; 7] = [
+    QUIET,
+    Speed::Times(1.0),
+    Speed::Times(2.0),
+    Speed::Times(4.0),
+    Speed::Times(PEAK),
+    Speed::Times(100.0),
+    Speed::Max,
+];
+const QUIET: Speed = Speed::Times(0.0);
 /// The speed at which ratios are compared.
 const PEAK: f64 = 8.0;
 /// Connections of the feed, on every server: a trade takes two round trips, and among 64 customers who ask without a pause each connection has its
@@ -123,8 +130,8 @@ struct Point {
     customers: usize,
     form_2_percent: u64,
     speed: Speed,
-    /// The sweep's place.
-    at: f64,
+    /// The sweep's place, in one.
+    at: Option<f64>,
 }
 
 /// What a measurement gave.
@@ -181,22 +188,14 @@ fn window_of(args: &MarketArgs) -> Result<Window, BenchError> {
 }
 
 fn points(cases: &[String]) -> Vec<Point> {
-    let peak = Point { case: "few", customers: FEW_CUSTOMERS, form_2_percent: 50, speed: Speed::Times(PEAK), at: 0.0 };
+    let peak = Point { case: "few", customers: FEW_CUSTOMERS, form_2_percent: 50, speed: Speed::Times(PEAK), at: None };
+    let many = Point { customers: CUSTOMERS, ..peak };
     let mut points = Vec::new();
-    points.extend(RATIOS.map(|percent| Point {
-        case: "ratio",
-        customers: CUSTOMERS,
-        form_2_percent: percent,
-        at: percent as f64,
-        ..peak
-    }));
-    points.extend(SPEEDS.map(|times| Point {
-        case: "speed",
-        customers: CUSTOMERS,
-        speed: Speed::Times(times),
-        at: times,
-        ..peak
-    }));
+    for (case, speed) in [("ratio", peak.speed), ("ratio-quiet", QUIET)] {
+        let ratio = |percent| Point { case, form_2_percent: percent, speed, at: Some(percent as f64), ..many };
+        points.extend(RATIOS.map(ratio));
+    }
+    points.extend(SPEEDS.map(|speed| Point { case: "speed", speed, at: Some(speed.times()), ..many }));
     points.push(peak);
     points.push(Point { case: "feed", customers: 0, speed: Speed::Max, ..peak });
     points.retain(|point| cases.is_empty() || cases.iter().any(|case| case == point.case));
@@ -264,7 +263,8 @@ fn measure_all(
 ) -> Result<(), BenchError> {
     let mut measured = BTreeMap::new();
     for market in markets {
-        let what = format!("{}: {} {}", market.system.name(), point.case, point.at);
+        let at = point.at.map_or(String::new(), |at| format!(" {at}"));
+        let what = format!("{}: {}{at}", market.system.name(), point.case);
         let found = during(&what, 0, |_| measure(args, window, market, point))?;
         measured.insert(market.system.name(), found);
     }
@@ -291,7 +291,7 @@ fn measure_all(
             figures.push(lag.due_if(is_judged, Due::P99AtMostUs(LAG_P99_US)));
         }
         let cpu = |m: &Measured| m.cpu_seconds / amount_of(point, m).max(1.0);
-        if point.speed == Speed::Times(0.0) || point.customers == 0 {
+        if (point.case, point.speed) == ("speed", QUIET) || point.customers == 0 {
             let each = if point.customers > 0 { "server CPU of a form" } else { "server CPU of a message" };
             let us = |m: &Measured| format!("{:.1} us", cpu(m) * 1e6);
             let note = format!("{}, PostgreSQL {}, a server that only replays {}", us(ours), us(theirs), us(limit));
@@ -309,7 +309,7 @@ fn derived(point: Point, name: &str) -> Figure {
         workload: "market",
         adapter: "freshet-wire",
         sessions: point.customers,
-        at: (point.at > 0.0).then_some(point.at),
+        at: point.at,
         ..Figure::new(point.case, name, 0.0, "", 0.0)
     }
 }
@@ -345,7 +345,8 @@ fn figure_of(point: Point, adapter: &'static str, measured: &Measured) -> Figure
         workload: "market",
         adapter,
         sessions: point.customers,
-        at: (point.at > 0.0).then_some(point.at),
+        at: point.at,
+        cpu_share: Some(measured.cpu_seconds / measured.seconds / processors() as f64),
         p50_us: Some(latency.value_at_quantile(0.5) as f64),
         p99_us: Some(latency.value_at_quantile(0.99) as f64),
         note: format!(
@@ -357,10 +358,14 @@ fn figure_of(point: Point, adapter: &'static str, measured: &Measured) -> Figure
     }
 }
 
+fn processors() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
 /// Threads with the customers, and one with the appliers, each with an event loop of its own.
 fn measure(args: &MarketArgs, window: &Window, market: &mut Market, point: Point) -> Result<Measured, BenchError> {
-    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(point.customers);
-    let has_feed = point.speed != Speed::Times(0.0);
+    let threads = processors().min(point.customers);
+    let has_feed = point.speed != QUIET;
     let ready = Barrier::new(threads + usize::from(has_feed) + 1);
     let clock = OnceLock::new();
     let stop = AtomicBool::new(false);
@@ -469,13 +474,13 @@ fn check(market: &Market) -> Result<(), BenchError> {
 
 /// Forms a second at 100 times the feed, of those without.
 fn at_100_of_none(figures: &[Figure], is_judged: bool) -> Option<Figure> {
-    let rate = |at: Option<f64>| {
+    let rate = |at: f64| {
         let found = figures
             .iter()
-            .find(|f| f.case == "speed" && f.adapter == "freshet-wire" && f.figure == "forms" && f.at == at);
+            .find(|f| f.case == "speed" && f.adapter == "freshet-wire" && f.figure == "forms" && f.at == Some(at));
         found.map(|f| f.rate_per_s)
     };
-    let ratio = rate(Some(100.0))? / rate(None)?;
+    let ratio = rate(100.0)? / rate(0.0)?;
     let figure = Figure {
         workload: "market",
         adapter: "freshet-wire",
@@ -505,4 +510,65 @@ fn finish(args: &MarketArgs, machine: Machine, figures: &[Figure]) -> Result<(),
     say("");
     say(&figure::verdict(figures));
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of one server, the faster the more of Form 1 and the less feed.
+    fn made_up(point: Point, nth: usize) -> Measured {
+        let at = point.at.unwrap_or(0.0).min(200.0);
+        let mut measured = Measured {
+            shown: Shown { forms: 10_000 * (nth as u64 + 1) - 10 * at as u64, ..Shown::default() },
+            applied: Applied { messages: 1_000, ..Applied::default() },
+            seconds: 1.0,
+            cpu_seconds: 0.1 + at / 1_000.0,
+        };
+        measured.shown.latency_us.saturating_record(1_000 + at as u64);
+        measured
+    }
+
+    /// The part of the page below a heading, up to the next one of its rank.
+    fn below<'a>(page: &'a str, heading: &str, rank: &str) -> &'a str {
+        let (_, rest) = page.split_once(&format!("<{rank}>{heading}</{rank}>")).expect(heading);
+        rest.split(&format!("<{rank}>")).next().expect("a first part")
+    }
+
+    #[test]
+    fn the_report_has_the_four_plots_of_the_source() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let machine = Machine::measure(dir.path(), 1 << 20).expect("measures");
+        let setting = Setting { commit: String::new(), version: "", config: BTreeMap::new(), machine };
+        let mut figures = Vec::new();
+        for point in points(&[]) {
+            let adapters = ["postgres", "freshet-wire", "responder"].into_iter().enumerate();
+            figures.extend(adapters.map(|(nth, adapter)| figure_of(point, adapter, &made_up(point, nth))));
+            figures.push(derived(point, "forms, of what is due").ratio(1.0));
+        }
+        let page = report::page("market", CASES, &figures, &setting);
+        let rate = "forms, per second";
+        let time = "forms, median and 99th percentile (dashed) of the time of one";
+        let cpu = "forms, processors that the server took, of all";
+        let plots = [("ratio", rate, 1), ("ratio", time, 2), ("speed", rate, 1), ("speed", cpu, 1)];
+        for (case, plot, lines_each) in plots {
+            let svg = below(below(&page, case, "h2"), plot, "h3");
+            assert_eq!(svg.matches("<polyline").count(), 3 * lines_each, "{case}, {plot}: {svg}");
+            // Every point of each line, that with 0 % or without a feed too.
+            let places = if case == "ratio" { RATIOS.len() } else { SPEEDS.len() };
+            assert_eq!(svg.matches("<circle").count(), 3 * lines_each * places, "{case}, {plot}: {svg}");
+            assert!(svg.contains(">0</text>") && !svg.contains("NaN") && !svg.contains("inf"), "{case}, {plot}: {svg}");
+        }
+        assert!(below(below(&page, "speed", "h2"), rate, "h3").contains(">max</text>"), "as fast as it goes");
+        assert_eq!(page.matches("<h3>forms, of what is due").count(), 0, "what is no rate is no plot of rates");
+    }
+
+    #[test]
+    fn forms_at_100_times_the_feed_are_compared_with_those_without() {
+        let figures: Vec<Figure> =
+            points(&["speed".to_owned()]).into_iter().map(|p| figure_of(p, "freshet-wire", &made_up(p, 0))).collect();
+        let figure = at_100_of_none(&figures, true).expect("both were measured");
+        assert_eq!((figure.ratio_to_limit, figure.met), (Some(0.9), Some(true)));
+        assert!(at_100_of_none(&figures[1..], true).is_none());
+    }
 }

@@ -4,7 +4,7 @@
 //! | plot | of |
 //! |---|---|
 //! | bars on a logarithmic scale | a case: every system, the bare loop that is the limit, and what the source published |
-//! | lines | a sweep: the rate over sessions or log devices, and response times beside those that the source published |
+//! | lines | a sweep: the rate over sessions, log devices or the feed's speed, response times beside those published, and the server's processors |
 //! | rate over time | the answers in each 100 ms: stalls show |
 
 use crate::figure::{Figure, Setting, micros, short, verdict};
@@ -208,6 +208,10 @@ fn sweeps(html: &mut String, figures: &[&Figure]) {
             );
             plot(html, &latencies(&own));
         }
+        if own.iter().any(|f| f.cpu_share.is_some()) {
+            put(html, format_args!("<h3>{}, processors that the server took, of all</h3>", escape(name)));
+            plot(html, &processors(&own));
+        }
     }
 }
 
@@ -244,6 +248,11 @@ fn rates<'a>(figures: &[&'a Figure]) -> Plot<'a> {
     Plot { lines: lines_of(figures, "", |f| Some(f.rate_per_s)), band: None, is_logarithmic: false, say: short }
 }
 
+fn processors<'a>(figures: &[&'a Figure]) -> Plot<'a> {
+    let say = |share: f64| format!("{:.0} %", share * 100.0);
+    Plot { lines: lines_of(figures, "", |f| f.cpu_share), band: None, is_logarithmic: false, say }
+}
+
 fn latencies<'a>(figures: &[&'a Figure]) -> Plot<'a> {
     let mut lines = lines_of(figures, "", |f| f.p50_us);
     lines.extend(lines_of(figures, "5 4", |f| f.p99_us));
@@ -261,7 +270,8 @@ impl Plot<'_> {
             let low = 10f64.powf(low.max(0.01).log10().floor());
             (low, 10f64.powf(high.max(low * 10.0).log10().ceil()))
         } else {
-            (0.0, high.max(1.0))
+            // Shares are small.
+            (0.0, if high > 0.0 { high } else { 1.0 })
         }
     }
 
@@ -279,13 +289,29 @@ impl Plot<'_> {
     }
 }
 
+/// How far to the right a place lies, of one: by its logarithm, or one place as far as the other where one has none.
+fn across(ats: &[f64], at: f64) -> f64 {
+    let (first, last) = (ats[0], ats[ats.len() - 1]);
+    if first > 0.0 && last.is_finite() {
+        return (at / first).ln() / (last / first).ln().max(1e-9);
+    }
+    let place = ats.iter().position(|other| *other == at).unwrap_or(0);
+    place as f64 / (ats.len() - 1).max(1) as f64
+}
+
+fn place_name(at: f64) -> String {
+    if at.is_finite() { short(at) } else { "max".to_owned() }
+}
+
 fn plot(html: &mut String, plot: &Plot<'_>) {
     let mut ats: Vec<f64> = plot.lines.iter().flat_map(|line| line.points.iter().map(|&(at, _)| at)).collect();
     ats.sort_by(f64::total_cmp);
     ats.dedup();
-    let (Some(&first), Some(&last)) = (ats.first(), ats.last()) else { return };
-    let (across, span) = ((last / first).ln().max(1e-9), plot.span());
-    let x = |at: f64| LEFT + (at / first).ln() / across * (WIDTH - LEFT - RIGHT);
+    if ats.is_empty() {
+        return;
+    }
+    let span = plot.span();
+    let x = |at: f64| LEFT + across(&ats, at) * (WIDTH - LEFT - RIGHT);
     let y = |value: f64| 10.0 + (1.0 - plot.share(span, value)) * (PLOT_HEIGHT - 40.0);
     put(html, format_args!("<svg viewBox=\"0 0 {WIDTH} {PLOT_HEIGHT}\" width=\"{WIDTH}\" role=\"img\">"));
     if let Some((from, to, source)) = plot.band {
@@ -308,7 +334,7 @@ fn plot(html: &mut String, plot: &Plot<'_>) {
     }
     for &at in &ats {
         let (place, foot) = (x(at), PLOT_HEIGHT - 8.0);
-        let said = short(at);
+        let said = place_name(at);
         put(html, format_args!("<text class=dim x=\"{place:.1}\" y=\"{foot}\" text-anchor=middle>{said}</text>"));
     }
     plot.lines.iter().for_each(|line| draw(html, line, x, y));
@@ -366,7 +392,7 @@ fn all_figures(html: &mut String, figures: &[Figure]) {
     for f in figures {
         let peers = f.peers.iter().map(|(peer, ratio)| format!("{ratio:.1} x {peer}"));
         let notes: Vec<String> = peers.chain([f.note.clone()]).filter(|s| !s.is_empty()).collect();
-        let figure = f.at.map_or(f.figure.clone(), |at| format!("{} at {}", f.figure, short(at)));
+        let figure = f.at.map_or(f.figure.clone(), |at| format!("{} at {}", f.figure, place_name(at)));
         let some = |value: Option<f64>, text: fn(f64) -> String| value.map_or(String::new(), text);
         let cells = [
             if f.sessions > 0 { f.sessions.to_string() } else { String::new() },

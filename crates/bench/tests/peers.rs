@@ -2,6 +2,7 @@
 
 use clap::Parser;
 use freshet_bench::BenchArgs;
+use freshet_bench::adapter::{freshet_wire, postgres};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -13,13 +14,17 @@ struct Cli {
     bench: BenchArgs,
 }
 
-/// Runs `freshet bench` with these words and gives the figures.
+/// Runs `freshet bench` with these words, on little data for a moment, and gives the figures.
 fn bench(words: &str) -> Result<Vec<serde_json::Value>, String> {
+    bench_own(words, &["--rows", "2000", "--seconds", "0.05", "--warm-up", "0.01"])
+}
+
+fn bench_own(words: &str, own: &[&str]) -> Result<Vec<serde_json::Value>, String> {
     let dir = tempfile::tempdir_in("/tmp").expect("a directory");
     open_to_others(dir.path());
     let json = dir.path().join("figures.json");
     let data = dir.path().join("data");
-    let own = ["--rows", "2000", "--seconds", "0.05", "--warm-up", "0.01"].map(str::to_owned);
+    let own = own.iter().copied().map(str::to_owned);
     let places = ["--json".to_owned(), json.display().to_string(), "--data".to_owned(), data.display().to_string()];
     let words = words.split(' ').map(str::to_owned);
     let cli = Cli::try_parse_from(std::iter::once("bench".to_owned()).chain(words).chain(own).chain(places));
@@ -80,6 +85,36 @@ fn loops_run_on_the_disk_engine_too() {
     assert!(["insert", "delete"].iter().all(|case| beside.contains(case)), "{beside:?}");
     let of_sqlite = figures.iter().filter(|f| f["adapter"] == "sqlite").cloned().collect::<Vec<_>>();
     assert_eq!(cases(&of_sqlite), ["insert", "delete", "update", "search", "traverse", "accounts"]);
+}
+
+#[test]
+fn a_file_is_copied_into_tables_and_back() {
+    let ask = |words: &str| bench_own(words, &["--rows", "2000", "--runs", "2"]);
+    let there: Vec<&str> =
+        [("freshet-wire", freshet_wire::program().is_ok()), ("postgres", postgres::programs().is_ok())]
+            .into_iter()
+            .filter_map(|(name, is_there)| is_there.then_some(name))
+            .collect();
+    assert!(ask("copy --case into").is_err());
+    if there.is_empty() {
+        println!("left out: neither PostgreSQL nor FRESHET_BIN");
+        assert!(ask("copy").is_err());
+        return;
+    }
+    // The oracle counts rows, sums and the bytes of the file that comes out.
+    for (words, asked) in [("copy", vec!["from", "to"]), ("copy --case to", vec!["to"])] {
+        let figures = ask(words).expect("runs");
+        assert_eq!(cases(&figures), asked);
+        for case in asked {
+            let of_case: Vec<&serde_json::Value> = figures.iter().filter(|f| f["case"] == case).collect();
+            let rates: Vec<&str> =
+                of_case.iter().filter(|f| f["figure"] == "rows").filter_map(|f| f["adapter"].as_str()).collect();
+            assert_eq!(rates, there, "{of_case:?}");
+            let compared = of_case.iter().filter(|f| f["figure"] == "times PostgreSQL").count();
+            assert_eq!(compared, usize::from(there.len() == 2), "{of_case:?}");
+            assert!(of_case.iter().all(|f| f["due"].is_null()), "2,000 rows are not judged: {of_case:?}");
+        }
+    }
 }
 
 #[test]

@@ -155,7 +155,7 @@ fn a_statement_allocates_nothing_in_steady_state() {
     }
 }
 
-type Work = Box<dyn Fn(&mut Client)>;
+type Work<'a> = Box<dyn Fn(&mut Client) + 'a>;
 
 /// What a session may take while it does nothing, whatever it did before.
 const IDLE_BYTES: i64 = 64 << 10;

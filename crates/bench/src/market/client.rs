@@ -260,6 +260,16 @@ pub enum Speed {
     Max,
 }
 
+impl Speed {
+    /// How many times as fast as the day; infinitely if as fast as it goes.
+    pub fn times(self) -> f64 {
+        match self {
+            Speed::Times(times) => times,
+            Speed::Max => f64::INFINITY,
+        }
+    }
+}
+
 struct Statements {
     begin: Statement,
     commit: Statement,
