@@ -144,23 +144,108 @@ fn many_sets_of_parameters_allocate_nothing() {
     assert_eq!(count, 0);
 }
 
+/// Allocations of so many commits, after as many that may still grow buffers. Each gives its ticket; every hundredth is waited for.
+fn allocations_of_commits(
+    world: &mut World,
+    runs: i64,
+    mut run: impl FnMut(&mut Session, i64) -> freshet_db::Ticket,
+) -> u64 {
+    let mut count = 0;
+    for at in 0..2 * runs {
+        let before = ALLOCATIONS.get();
+        let ticket = run(&mut world.session, at);
+        count += if at < runs { 0 } else { ALLOCATIONS.get() - before };
+        if at % 100 == 99 {
+            // Whoever waits may write the log himself, group by group.
+            world._db.wait(ticket).expect("durable");
+        }
+    }
+    count
+}
+
 /// What piles up until the next flush (garbage, staged records) grows now and then, and is used again: few of many commits allocate.
 #[test]
 fn a_commit_allocates_next_to_nothing() {
     let mut world = world();
-    let db = world._db.clone();
     let update = world.session.prepare("update t set b = b + 1 where id = $1").expect("plans");
     let runs = 4_000;
-    let mut count = 0;
-    for id in 0..2 * runs {
-        let before = ALLOCATIONS.get();
-        let (changed, ticket) = world.session.execute_ticket(&update, &[Datum::Int(id % ROWS)]).expect("updates");
-        count += if id < runs { 0 } else { ALLOCATIONS.get() - before };
+    let count = allocations_of_commits(&mut world, runs, |session, at| {
+        let (changed, ticket) = session.execute_ticket(&update, &[Datum::Int(at % ROWS)]).expect("updates");
         assert_eq!(changed, 1);
-        if id % 100 == 99 {
-            // Whoever waits may write the log himself, group by group.
-            db.wait(ticket).expect("durable");
-        }
-    }
+        ticket
+    });
     assert!(count < runs as u64 / 20, "{count} allocations in {runs} commits");
+}
+
+#[test]
+fn an_insert_and_a_delete_allocate_next_to_nothing() {
+    let mut world = world();
+    world.session.run("create table k (id bigint primary key, a bigint) with (primary_key = hash)").expect("creates");
+    let insert = world.session.prepare("insert into k values ($1, $2)").expect("plans");
+    let delete = world.session.prepare("delete from k where id = $1").expect("plans");
+    let runs = 4_000;
+    let count = allocations_of_commits(&mut world, runs, |session, at| {
+        let (changed, ticket) = session.execute_ticket(&insert, &[Datum::Int(at), Datum::Int(7)]).expect("inserts");
+        assert_eq!(changed, 1);
+        ticket
+    });
+    let of_deletes = allocations_of_commits(&mut world, runs, |session, at| {
+        let (changed, ticket) = session.execute_ticket(&delete, &[Datum::Int(at)]).expect("deletes");
+        assert_eq!(changed, 1);
+        ticket
+    });
+    assert!(count < runs as u64 / 20 && of_deletes < runs as u64 / 20, "{count} and {of_deletes} in {runs} commits");
+}
+
+/// What the longer way of a row may allocate: three or less were counted.
+const OF_A_ROW_MAX: u64 = 4;
+
+/// Long values, and transactions of several statements.
+#[test]
+fn the_longer_ways_allocate_little() {
+    let mut world = world();
+    let [insert, delete, update, select] = [
+        "insert into t values ($1, $2, $3, $4)",
+        "delete from t where id = $1",
+        "update t set b = b + 1 where id = $1",
+        "select b from t where id = $1",
+    ]
+    .map(|sql| world.session.prepare(sql).expect("plans"));
+    let [begin, commit] = ["begin", "commit"].map(|sql| world.session.prepare(sql).expect("plans"));
+    let runs = 1_000;
+    // The text that is given as a parameter is the caller's.
+    let of_inserts = allocations_of_commits(&mut world, runs, |session, at| {
+        let [id, a, b] = [ROWS + at, at * 10 + 1, 7].map(Datum::Int);
+        let values = [id, a, b, "a note of more than twelve bytes".into_datum()];
+        session.execute_ticket(&insert, &values).expect("inserts").1
+    });
+    let of_deletes = allocations_of_commits(&mut world, runs, |session, at| {
+        session.execute_ticket(&delete, &[Datum::Int(ROWS + at)]).expect("deletes").1
+    });
+    let of_transactions = allocations_of_commits(&mut world, runs, |session, at| {
+        let mut transaction = session.begin().expect("begins");
+        transaction.query(&select, &[Datum::Int(at % ROWS)]).expect("reads");
+        transaction.execute(&update, &[Datum::Int(at % ROWS)]).expect("updates");
+        transaction.commit_ticket().expect("commits")
+    });
+    let of_prepared = allocations_of_commits(&mut world, runs, |session, at| {
+        session.execute_ticket(&begin, &[]).expect("begins");
+        session.execute_ticket(&update, &[Datum::Int(at % ROWS)]).expect("updates");
+        session.execute_ticket(&commit, &[]).expect("commits").1
+    });
+    let counted = [of_inserts, of_deletes, of_transactions, of_prepared];
+    assert!(counted.iter().all(|count| *count < OF_A_ROW_MAX * runs as u64), "{counted:?} in {runs} runs each");
+}
+
+/// Whoever waits alone gathers and writes a group by himself: five allocations were counted for each group, of however many commits.
+#[test]
+fn a_durable_change_allocates_for_its_group_only() {
+    const OF_A_GROUP_MAX: u64 = 8;
+    let mut world = world();
+    let update = world.session.prepare("update t set b = b + 1 where id = $1").expect("plans");
+    let runs = 500;
+    let count = allocations(runs, |at| {
+        assert_eq!(world.session.execute(&update, &[Datum::Int(at % ROWS)]).expect("updates"), 1);
+    });
+    assert!(count < OF_A_GROUP_MAX * runs as u64, "{count} allocations in {runs} groups");
 }
