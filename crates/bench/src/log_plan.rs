@@ -207,6 +207,12 @@ impl LogPlan {
         }
     }
 
+    /// Whether modelled devices take their time now.
+    pub fn is_engaged(&self) -> bool {
+        let LogPlan::Modelled(modelled) = self else { return false };
+        modelled.engaged.load(std::sync::atomic::Ordering::Acquire)
+    }
+
     /// Whether a log of this size, all devices together, fits where the plan puts it; otherwise the need and the remedy.
     pub fn refuse_too_small(&self, data: &Path, log_size_bytes: u64) -> Result<(), BenchError> {
         let each = log_size_bytes / self.devices() as u64;

@@ -278,7 +278,7 @@ fn beside_load<T>(
     let turn = LOAD_TURN.min(Duration::from_secs_f64(suite.args.seconds / 4.0));
     let path = running.setup.log.directories(&running.setup.dir).swap_remove(0).join("load.tmp");
     std::thread::scope(|scope| {
-        let loading = scope.spawn(|| load_device(&*io, &path, turn, &stop));
+        let loading = scope.spawn(|| load_device(&*io, &path, turn, &running.setup.log, &stop));
         let worked = work();
         stop.store(true, Ordering::Relaxed);
         let loaded = loading.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
@@ -287,14 +287,21 @@ fn beside_load<T>(
     })
 }
 
-fn load_device(io: &dyn Io, path: &std::path::Path, turn: Duration, stop: &AtomicBool) -> std::io::Result<()> {
+/// Before the device takes its time it is left alone: it would never come to rest.
+fn load_device(
+    io: &dyn Io,
+    path: &std::path::Path,
+    turn: Duration,
+    log: &LogPlan,
+    stop: &AtomicBool,
+) -> std::io::Result<()> {
     let file = io.open(path, OpenOptions { create: true, direct: true })?;
     let block = AlignedBuf::zeroed(LOAD_BYTES);
     let mut random = Random(77);
     let start = Instant::now();
     while !stop.load(Ordering::Relaxed) {
         let turns = start.elapsed().as_nanos() / turn.as_nanos().max(1);
-        if turns % 2 == 1 {
+        if turns % 2 == 1 || !log.is_engaged() {
             std::thread::sleep(Duration::from_millis(10).min(turn));
             continue;
         }
