@@ -326,14 +326,14 @@ fn who_sleeps_holds_nobody_up_and_can_be_woken() {
 
 /// Statements that take a while, each of another kind: what of them is long is the sort, the groups, the rewrite of the table.
 const OF_EVERY_KIND: [&str; 11] = [
-    "select id from limit_kinds order by s offset 199990",
-    "select s from limit_kinds order by s limit 100000 offset 99990",
-    "select a.id from limit_kinds a join limit_kinds b on b.id = a.id order by a.s offset 199990",
-    "select s, count(*) from limit_kinds group by s order by s offset 199990",
-    "select distinct s from limit_kinds order by s offset 199990",
+    "select id from limit_kinds order by s offset 99990",
+    "select s from limit_kinds order by s limit 50000 offset 49990",
+    "select a.id from limit_kinds a join limit_kinds b on b.id = a.id order by a.s offset 99990",
+    "select s, count(*) from limit_kinds group by s order by s offset 99990",
+    "select distinct s from limit_kinds order by s offset 99990",
     "select count(distinct s) from limit_kinds",
-    "copy (select id from limit_kinds order by s offset 199990) to stdout",
-    "update limit_kinds set s = s || 'x'",
+    "copy (select id from limit_kinds order by s offset 99990) to stdout",
+    "update limit_kinds set v = v + 1",
     "alter table limit_kinds alter column v type bigint using v + 1",
     "alter table limit_kinds add check (length(s) > 3)",
     "create index on limit_kinds (s)",
@@ -357,10 +357,12 @@ fn ends_midway(client: &mut Client, statement: &str, whole: Duration) -> bool {
 
 #[test]
 fn statements_of_every_kind_end_when_they_are_asked_to() {
-    let mut client = connect();
+    // Other tests want the memory of the server that they share.
+    let fixture = Fixture::new(|_| {});
+    let mut client = Client::connect(fixture.server.local_addr());
     client.query("set freshet.road = compiled");
     client.query("create table limit_kinds(id int primary key, s text, v int)");
-    client.query("insert into limit_kinds select x, md5(x::text), x from generate_series(1, 200000) as t(x)");
+    client.query("insert into limit_kinds select x, md5(x::text), x from generate_series(1, 100000) as t(x)");
     for statement in OF_EVERY_KIND {
         // Where the machine is busy, one run says little of how long the next one takes. What never looks is over before each time.
         let ended = (0..5).any(|_| {
