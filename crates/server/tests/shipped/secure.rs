@@ -215,7 +215,8 @@ fn garbage_in_place_of_tls_is_refused() {
             socket.read_exact(&mut asked).expect("a request");
             assert_eq!(asked, *b"\0\0\0\x08\x04\xd2\x16\x2f", "for TLS");
             socket.write_all(lie).expect("it reads");
-            socket.shutdown(Shutdown::Write).expect("it is open");
+            // Where the first bytes were enough, the link is gone by now.
+            let _ = socket.shutdown(Shutdown::Write);
             assert_eq!(sqlstate(&client.until_ready()), "08006", "{lie:?}");
             let mut said = Vec::new();
             // It may be reset.
