@@ -1,7 +1,7 @@
 //! What came out, for a person and for a program? One figure a line, with the limit it is compared with and what is due.
 
 use crate::error::{BenchError, on};
-use crate::machine::Machine;
+use crate::machine::{Machine, processors};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
@@ -94,7 +94,7 @@ impl Figure {
             case: case.to_owned(),
             figure: figure.to_owned(),
             adapter: "freshet-native",
-            threads: std::thread::available_parallelism().map_or(1, usize::from),
+            threads: processors(),
             sessions: 0,
             amount,
             unit,

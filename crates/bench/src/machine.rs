@@ -78,7 +78,7 @@ impl Machine {
         let memory = Memory::measure((bytes as usize).min(256 << 20))?;
         Ok(Machine {
             processor: field("/proc/cpuinfo", "model name"),
-            cores: thread::available_parallelism().map_or(1, usize::from),
+            cores: processors(),
             memory_bytes: memory_kib("MemTotal") << 10,
             os: format!("{} {}", std::env::consts::OS, read("/proc/sys/kernel/osrelease").trim()),
             optimised: !cfg!(debug_assertions),
@@ -136,6 +136,10 @@ impl Machine {
         }
         lines
     }
+}
+
+pub fn processors() -> usize {
+    thread::available_parallelism().map_or(1, usize::from)
 }
 
 /// Memory that new work may take, as the kernel sees it.
@@ -270,7 +274,7 @@ impl Memory {
         let huge = HugeWords::zeroed(words).map_err(|e| BenchError::Machine(format!("memory for the probe: {e}")))?;
         let huge = &huge[..words];
         let miss_huge_ns = dependent_miss_ns(huge);
-        let threads = thread::available_parallelism().map_or(1, usize::from);
+        let threads = processors();
         Ok(Memory {
             miss_ns,
             miss_huge_ns,

@@ -21,12 +21,12 @@ use crate::adapter::{Missing, Setup};
 use crate::error::{BenchError, on};
 use crate::figure::{self, Due, Figure, Setting};
 use crate::log_plan::LogPlan;
-use crate::machine::Machine;
+use crate::machine::{Machine, processors};
 use crate::progress::{during, say};
 use crate::report;
 use crate::responder::{self, Responder};
 use crate::scratch::Scratch;
-use crate::served::{Sockets, System};
+use crate::served::{self, Sockets, System};
 use clap::Args;
 use client::{Applied, Applier, Asking, Clock, Customer, Shown, Speed};
 use freshet_market::generate::DayPlan;
@@ -358,10 +358,6 @@ fn figure_of(point: Point, adapter: &'static str, measured: &Measured) -> Figure
     }
 }
 
-fn processors() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
-}
-
 /// Threads with the customers, and one with the appliers, each with an event loop of its own.
 fn measure(args: &MarketArgs, window: &Window, market: &mut Market, point: Point) -> Result<Measured, BenchError> {
     let threads = processors().min(point.customers);
@@ -497,7 +493,7 @@ fn finish(args: &MarketArgs, machine: Machine, figures: &[Figure]) -> Result<(),
         ("feed", args.feed.as_ref().map_or("generated".to_owned(), |feed| feed.display().to_string())),
         ("clones", args.clones.to_string()),
         ("seconds", args.seconds.to_string()),
-        ("through", if args.tcp { "loopback" } else { "socket files" }.to_owned()),
+        ("through", served::through(args.tcp).to_owned()),
         ("mode", if args.pipelined { "pipelined" } else { "plain" }.to_owned()),
     ]);
     let setting = Setting { commit: figure::commit(), version: env!("CARGO_PKG_VERSION"), config, machine };

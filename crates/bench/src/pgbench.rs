@@ -13,11 +13,11 @@ use crate::adapter::{Missing, Setup};
 use crate::error::{BenchError, on};
 use crate::figure::{self, Due, Figure, Setting};
 use crate::log_plan::LogPlan;
-use crate::machine::{Machine, memory_available};
+use crate::machine::{Machine, memory_available, processors};
 use crate::progress::{during, say};
 use crate::responder::Responder;
 use crate::scratch::Scratch;
-use crate::served::{Sockets, System};
+use crate::served::{self, Sockets, System};
 use clap::Args;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -247,7 +247,7 @@ pub fn run(args: &PgbenchArgs) -> Result<(), BenchError> {
         let config = BTreeMap::from([
             ("scale", args.scale.to_string()),
             ("seconds", args.seconds.to_string()),
-            ("through", if args.tcp { "loopback" } else { "socket files" }.to_owned()),
+            ("through", served::through(args.tcp).to_owned()),
         ]);
         let setting = Setting { commit: figure::commit(), version: env!("CARGO_PKG_VERSION"), config, machine };
         figure::append_json(path, &bench.figures, &setting)?;
@@ -302,9 +302,10 @@ impl Bench<'_> {
 
     /// Runs pgbench to its end; what it said.
     fn ask(&self, name: &str, address: Address, words: &[&str]) -> Result<String, BenchError> {
-        let Address { at, user, database, socket: _ } = address;
+        let Address { at, user, database, socket } = address;
+        let host = socket.map_or_else(|| at.ip().to_string(), |directory| directory.display().to_string());
         let mut command = Command::new(&self.program);
-        command.args(["-h", &at.ip().to_string(), "-p", &at.port().to_string(), "-U", user]).args(words).arg(database);
+        command.args(["-h", &host, "-p", &at.port().to_string(), "-U", user]).args(words).arg(database);
         let ended = command.output().map_err(on(&self.program))?;
         if ended.status.success() {
             return Ok(String::from_utf8_lossy(&ended.stdout).into_owned());
@@ -314,15 +315,14 @@ impl Bench<'_> {
         Err(BenchError::Engine(format!("pgbench against {name}: {}", lines.join(" | "))))
     }
 
-    /// Whom, where, and whose processor time it takes; `through` the socket file in a directory, or over TCP.
+    /// Whom, where, and whose processor time it takes.
     fn run_script(
         &self,
         (name, address, server): (&str, Address, &Server),
-        through: Option<&Path>,
         case: &Case,
         script: &Path,
     ) -> Result<Asked, BenchError> {
-        let threads = std::thread::available_parallelism().map_or(1, usize::from).min(case.clients).to_string();
+        let threads = processors().min(case.clients).to_string();
         let (clients, seconds, scale) =
             (case.clients.to_string(), self.args.seconds.to_string(), self.args.scale.to_string());
         let script = script.display().to_string();
@@ -343,9 +343,6 @@ impl Bench<'_> {
             // A conflict is no failure of the system; none is expected at READ COMMITTED.
             "--max-tries=10",
         ];
-        let through = through.map(|directory| directory.display().to_string());
-        // The last host that is named counts.
-        let words: Vec<&str> = words.into_iter().chain(through.iter().flat_map(|path| ["-h", path.as_str()])).collect();
         let before = server.cpu_seconds();
         let said = self.ask(name, address, &words)?;
         let cpu_seconds = server.cpu_seconds() - before;
@@ -376,7 +373,7 @@ impl Bench<'_> {
             let of = (system.name(), system.address(), system.server());
             let asked = during(&what, 0, |_| match driver.filter(|_| case.is_jdbc) {
                 Some(driver) => self.run_jdbc(of, case, driver),
-                None => self.run_script(of, system.address().socket, case, &script),
+                None => self.run_script(of, case, &script),
             })?;
             let figure = self.figure(case, system, &asked);
             rates.insert(system.name(), figure.rate_per_s);

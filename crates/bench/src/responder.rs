@@ -15,6 +15,7 @@ use crate::adapter::child::{Server, free_address};
 use crate::adapter::freshet_wire;
 use crate::adapter::wire::{Address, ask, lasting};
 use crate::error::{BenchError, on};
+use crate::machine::processors;
 use bytes::{Buf, BytesMut, TryGetError};
 use clap::Args;
 use rustix::process::Signal;
@@ -178,7 +179,7 @@ const MESSAGE_BYTES_MAX: usize = 1 << 20;
 pub fn run(args: &ResponderArgs) -> Result<(), BenchError> {
     let failed = |error: std::io::Error| BenchError::Machine(format!("{}: {error}", args.listen));
     let listener = std::net::TcpListener::bind(args.listen).map_err(failed)?;
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let cores = processors();
     let recorded = Arc::new(recorded(args.recorded.as_deref())?);
     let workers: Vec<_> = (0..cores).map(|_| worker(recorded.clone())).collect();
     if let Some(dir) = &args.socket {

@@ -31,6 +31,11 @@ impl Sockets {
     }
 }
 
+/// How clients come, as a figure's configuration tells it.
+pub(crate) fn through(over_loopback: bool) -> &'static str {
+    if over_loopback { "loopback" } else { "socket files" }
+}
+
 /// A server under test.
 pub enum System {
     Responder(Responder),

@@ -25,21 +25,17 @@ impl<T> Known<T> {
     }
 
     /// One more, whose entry is on its way; `load_row` is for the one that is near by now. The oldest, if its turn has come.
-    pub fn learn(
-        &mut self,
-        one: T,
-        load_row: impl FnOnce(&T) -> Result<(), BenchError>,
-    ) -> Result<Option<T>, BenchError> {
+    pub fn learn(&mut self, one: T, load_row: impl FnOnce(&T)) -> Option<T> {
         self.0.push_back(one);
         if let Some(near) = self.0.len().checked_sub(1 + NEAR) {
-            load_row(&self.0[near])?;
+            load_row(&self.0[near]);
         }
-        Ok(if self.0.len() > KNOWN { self.0.pop_front() } else { None })
+        if self.0.len() > KNOWN { self.0.pop_front() } else { None }
     }
 
     /// `load_row` for those that were not near yet.
-    pub fn load_rest(&self, load_row: impl FnMut(&T) -> Result<(), BenchError>) -> Result<(), BenchError> {
-        self.0.iter().skip(self.0.len().saturating_sub(NEAR)).try_for_each(load_row)
+    pub fn load_rest(&self, load_row: impl FnMut(&T)) {
+        self.0.iter().skip(self.0.len().saturating_sub(NEAR)).for_each(load_row);
     }
 
     pub fn take_oldest(&mut self) -> Option<T> {

@@ -213,10 +213,7 @@ impl EmbeddedDriver<'_> {
         self.sessions[session].load_ahead(prepared, &parameters, Ahead::Entry);
         let (statements, sessions) = (&self.statements, &self.sessions);
         let asked = Asked { session, say, statement, parameters };
-        match self.known.learn(asked, |near| {
-            load_row(statements, sessions, near);
-            Ok(())
-        })? {
+        match self.known.learn(asked, |near| load_row(statements, sessions, near)) {
             Some(oldest) => self.run_known(oldest),
             None => Ok(()),
         }
@@ -351,10 +348,7 @@ impl Driver for EmbeddedDriver<'_> {
 
     fn completions(&mut self, wait: bool, done: &mut Vec<Completion>) -> Result<(), BenchError> {
         let (statements, sessions) = (&self.statements, &self.sessions);
-        self.known.load_rest(|near| {
-            load_row(statements, sessions, near);
-            Ok(())
-        })?;
+        self.known.load_rest(|near| load_row(statements, sessions, near));
         while let Some(oldest) = self.known.take_oldest() {
             self.run_known(oldest)?;
         }

@@ -2,7 +2,7 @@
 
 use super::child::{Server, free_address};
 use super::freshet_wire::program;
-use super::wire::{Address, ask};
+use super::wire::{Address, ask, lasting};
 use crate::error::BenchError;
 use crate::scratch::Scratch;
 use rustix::process::Signal;
@@ -13,7 +13,7 @@ pub struct Shipped {
     address: Address,
     server: Server,
     /// Of its socket file. Not where the databases are: the path of a socket is short.
-    socket: Scratch,
+    _socket: Scratch,
 }
 
 impl Shipped {
@@ -29,16 +29,12 @@ impl Shipped {
             command.args(["--links", &links]);
         }
         let mut server = Server::start("freshet-ship", command, dir, Signal::INT)?;
-        let address = Address { at, socket: None, ..to };
+        let address = Address { at, socket: lasting(Some(socket.path())), ..to };
         server.wait_until(|| ask(address, "SELECT 1").map(drop))?;
-        Ok(Shipped { address, server, socket })
+        Ok(Shipped { address, server, _socket: socket })
     }
 
-    /// The directory of the socket file, by which its clients come.
-    pub fn socket(&self) -> &Path {
-        self.socket.path()
-    }
-
+    /// By its socket file.
     pub fn address(&self) -> Address {
         self.address
     }

@@ -8,7 +8,6 @@ use crate::adapter::wire::{Address, ask};
 use crate::error::BenchError;
 use crate::figure::{Due, Figure};
 use crate::progress::during;
-use std::path::Path;
 
 /// Each way is asked so many times.
 const ROUNDS: u64 = 2;
@@ -44,14 +43,14 @@ impl Bench<'_> {
     pub(super) fn measure_shipped(&mut self, case: &Case, wire: &Wire) -> Result<(), BenchError> {
         let script = self.write_script(case)?;
         let shipped = Shipped::start(self.scratch.path(), wire.address())?;
-        let ways: [(Address, Option<&Path>); 2] = [(wire.address(), None), (shipped.address(), Some(shipped.socket()))];
+        let ways = [Address { socket: None, ..wire.address() }, shipped.address()];
         let mut sums = [Sum::default(); 2];
         let before = shipped.server().cpu_seconds();
         for _ in 0..ROUNDS {
-            for ((name, (at, through)), sum) in ADAPTERS.into_iter().zip(ways).zip(&mut sums) {
+            for ((name, at), sum) in ADAPTERS.into_iter().zip(ways).zip(&mut sums) {
                 let what = format!("{name}: {}", case.name);
                 // Whoever accepts them, one server answers.
-                sum.add(&during(&what, 0, |_| self.run_script((name, at, wire.server()), through, case, &script))?);
+                sum.add(&during(&what, 0, |_| self.run_script((name, at, wire.server()), case, &script))?);
             }
         }
         let ship_cpu_seconds = shipped.server().cpu_seconds() - before;

@@ -24,7 +24,7 @@
 
 use super::ahead::Lookahead;
 use super::frame::{self, Bind, Format, Frame, Malformed, Message, Target};
-use super::reply::{Output, ResultFormats, Severity};
+use super::reply::{IDLE_BYTES, Output, ResultFormats, Severity};
 use ::pgwire::messages::response::NotificationResponse;
 use ::pgwire::messages::startup::ParameterStatus;
 use bytes::{Buf, BytesMut};
@@ -47,9 +47,6 @@ const MESSAGES_PER_TURN: u32 = 256;
 
 /// A larger row set gives its memory back at once.
 const ROWS_KEPT_BYTES_MAX: usize = 1 << 20;
-
-/// What a session that does nothing keeps of rows, parameters and the like.
-const IDLE_BYTES: usize = 16 << 10;
 
 /// Why a conversation stopped.
 pub enum Progress {

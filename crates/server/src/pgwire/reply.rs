@@ -24,7 +24,7 @@ use std::collections::VecDeque;
 /// A buffer that grew beyond this is given back once it is empty, whatever comes next. One that is smaller stays as long as the session does something.
 pub const KEEP_BYTES: usize = 128 << 10;
 
-/// A buffer of a session that does nothing keeps at most this, so that a session keeps 64 KiB in all.
+/// Each buffer of a session that does nothing, and its rows and parameters together, keep at most this, so that a session keeps 64 KiB in all.
 pub const IDLE_BYTES: usize = 16 << 10;
 
 /// What RowDescription says of a column behind its name.

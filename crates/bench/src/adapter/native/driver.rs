@@ -69,7 +69,7 @@ impl<'a> NativeDriver<'a> {
         own.extend_from_slice(cells);
         self.tables.load_ahead(&self.sessions[session], &op, &own, Ahead::Entry);
         let (tables, sessions) = (&self.tables, &self.sessions);
-        match self.known.learn(Asked { session, op, cells: own }, |near| load_row(tables, sessions, near))? {
+        match self.known.learn(Asked { session, op, cells: own }, |near| load_row(tables, sessions, near)) {
             Some(oldest) => self.run_known(oldest),
             None => Ok(()),
         }
@@ -137,10 +137,9 @@ impl<'a> NativeDriver<'a> {
     }
 }
 
-fn load_row(tables: &Tables, sessions: &[Session], near: &Asked) -> Result<(), BenchError> {
+fn load_row(tables: &Tables, sessions: &[Session], near: &Asked) {
     let Asked { session, op, cells } = near;
     tables.load_ahead(&sessions[*session], op, cells, Ahead::Row);
-    Ok(())
 }
 
 /// One row by its key, without what it borrows: its cells apart.
@@ -166,7 +165,7 @@ impl Driver for NativeDriver<'_> {
     }
 
     fn completions(&mut self, wait: bool, done: &mut Vec<Completion>) -> Result<(), BenchError> {
-        self.known.load_rest(|near| load_row(&self.tables, &self.sessions, near))?;
+        self.known.load_rest(|near| load_row(&self.tables, &self.sessions, near));
         while let Some(oldest) = self.known.take_oldest() {
             self.run_known(oldest)?;
         }
