@@ -160,6 +160,9 @@ struct Sealer {
     wall_us: u64,
     /// Per device.
     next_group: Vec<GroupNo>,
+    /// Per device: what is gathered of the epoch being sealed. With `participants` empty between seals, and as long as it has to be from the start.
+    gathered: Vec<Option<AlignedBuf>>,
+    participants: Vec<Participant>,
     chain: Chain,
     /// The log's start never goes back below what a manifest has saved.
     start_epoch: Epoch,
@@ -213,6 +216,8 @@ impl Log {
     ) -> Arc<Log> {
         let now_us = clock.monotonic_us();
         let workers = WORKERS_MAX.min(workers_per_device(options) as usize * devices.len());
+        let gathered_of_none = devices.iter().map(|_| None).collect();
+        let participants = Vec::with_capacity(devices.len());
         Arc::new(Log {
             io,
             clock,
@@ -234,6 +239,8 @@ impl Log {
                 closing: false,
                 wall_us: beginning.wall_us,
                 next_group: beginning.next_group,
+                gathered: gathered_of_none,
+                participants,
                 chain: beginning.chain,
                 start_epoch: beginning.start_epoch,
             }),
@@ -825,41 +832,34 @@ impl Log {
         Some(due_us.saturating_sub(self.clock.monotonic_us()))
     }
 
-    /// Gathers the frames of `epoch`, which everyone has left, into one group per device and queues them; how many.
+    /// Gathers the frames of `epoch`, which everyone has left, into one group per device and queues them; how many. Allocates nothing but a
+    /// buffer that has to be longer than any before.
     fn seal(&self, sealer: &mut Sealer, epoch: Epoch) -> usize {
-        let mut groups = self.gather(epoch);
-        let has_content = !groups.is_empty();
-        if groups.is_empty() {
+        let has_content = self.gather(sealer, epoch);
+        if !has_content {
             let device = self.empty_device(epoch);
             let mut buf = device.take_buffer();
             group::begin(&mut buf, 1);
-            groups.push((device, buf));
+            sealer.gathered[usize::from(device.id.0)] = Some(buf);
         }
-        let body_start = header_bytes(groups.len());
-        let participants: Vec<Participant> = groups
-            .iter()
-            .map(|(device, buf)| Participant {
-                device: device.id,
-                group: sealer.next_group[usize::from(device.id.0)],
-                body_bytes: (buf.len() - body_start) as u64,
-                body_crc: crc32c::crc32c(&buf[body_start..]),
-            })
-            .collect();
+        self.name_participants(sealer);
         // The chain's horizon, not the void epochs that `durable` starts with: a witness names what was acknowledged.
         let durable = self.durable();
         let witness = if durable < self.first_epoch { sealer.chain.before(self.first_epoch) } else { durable };
         sealer.wall_us = sealer.wall_us.max(self.clock.wall_us());
-        let pending = groups.len();
+        let pending = sealer.participants.len();
         {
             let mut in_flight = self.in_flight.lock();
             in_flight.epochs.push_back(EpochInFlight { epoch, pending, has_content, witness });
             in_flight.stats.epochs += 1;
         }
-        for ((device, buf), participant) in groups.into_iter().zip(&participants) {
+        for participant in &sealer.participants {
+            let of_device = usize::from(participant.device.0);
+            let buf = sealer.gathered[of_device].take().expect("who takes part has a group");
             let header = GroupHeader {
                 database: self.database,
                 incarnation: self.incarnation,
-                device: device.id,
+                device: participant.device,
                 group: participant.group,
                 epoch,
                 prev_epoch: sealer.prev,
@@ -869,44 +869,58 @@ impl Log {
                 offset: 0,
                 body_bytes: participant.body_bytes,
                 body_crc: participant.body_crc,
-                participants: participants.clone(),
+                participants: &*sealer.participants,
             };
-            self.submit(device, header, buf);
-            sealer.next_group[usize::from(device.id.0)].0 += 1;
+            self.submit(&self.devices[of_device], header, buf);
+            sealer.next_group[of_device].0 += 1;
         }
+        sealer.participants.clear();
         sealer.prev = epoch;
         sealer.chain.push(epoch);
         self.open.store(epoch.0 + 1, Ordering::SeqCst);
         pending
     }
 
-    /// The devices with frames in `epoch`, ascending, each with room for a header and then its frames.
-    fn gather(&self, epoch: Epoch) -> Vec<(&Device, AlignedBuf)> {
-        let mut staged: Vec<Vec<(&StageSlot, Vec<u8>)>> = self.devices.iter().map(|_| Vec::new()).collect();
+    /// What each device contributes to the epoch that is gathered, ascending.
+    fn name_participants(&self, sealer: &mut Sealer) {
+        let Sealer { gathered, participants, next_group, .. } = sealer;
+        let body_start = header_bytes(gathered.iter().flatten().count());
+        for (device, buf) in self.devices.iter().zip(gathered) {
+            let Some(buf) = buf else { continue };
+            participants.push(Participant {
+                device: device.id,
+                group: next_group[usize::from(device.id.0)],
+                body_bytes: (buf.len() - body_start) as u64,
+                body_crc: crc32c::crc32c(&buf[body_start..]),
+            });
+        }
+    }
+
+    /// The frames of `epoch`, each device's behind room for a header; false if there are none.
+    fn gather(&self, sealer: &mut Sealer, epoch: Epoch) -> bool {
+        // How long the headers are is known when all devices are. What was staged stays so: everyone has left the epoch.
         for (slot, device) in self.scanned_slots() {
-            if slot.staged(epoch) > 0 {
-                staged[usize::from(device.id.0)].push((slot, slot.take(epoch)));
+            let gathered = &mut sealer.gathered[usize::from(device.id.0)];
+            if slot.staged(epoch) > 0 && gathered.is_none() {
+                *gathered = Some(device.take_buffer());
             }
         }
-        let participants = staged.iter().filter(|frames| !frames.is_empty()).count();
-        let mut groups = Vec::with_capacity(participants);
-        for (device, frames) in self.devices.iter().zip(staged) {
-            if frames.is_empty() {
-                continue;
-            }
-            let mut buf = device.take_buffer();
-            group::begin(&mut buf, participants);
-            for (slot, frames) in frames {
+        let participants = sealer.gathered.iter().flatten().count();
+        sealer.gathered.iter_mut().flatten().for_each(|buf| group::begin(buf, participants));
+        for (slot, device) in self.scanned_slots() {
+            if let Some(buf) = &mut sealer.gathered[usize::from(device.id.0)]
+                && slot.staged(epoch) > 0
+            {
+                let frames = slot.take(epoch);
                 buf.extend_from_slice(&frames);
                 slot.give_back(epoch, frames);
             }
-            groups.push((device, buf));
         }
-        groups
+        participants > 0
     }
 
     /// Gives the group its place and queues it.
-    fn submit(&self, device: &Device, mut header: GroupHeader, mut buf: AlignedBuf) {
+    fn submit(&self, device: &Device, mut header: GroupHeader<&[Participant]>, mut buf: AlignedBuf) {
         let unpadded = buf.len();
         buf.pad_to_block();
         let bytes = buf.len() as u64;

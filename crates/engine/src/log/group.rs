@@ -52,8 +52,9 @@ pub struct Participant {
     pub body_crc: u32,
 }
 
+/// `P`: the participants, owned by who has read them, lent by who writes them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct GroupHeader {
+pub struct GroupHeader<P = Vec<Participant>> {
     pub database: DatabaseId,
     pub incarnation: Incarnation,
     pub device: DeviceId,
@@ -66,7 +67,7 @@ pub struct GroupHeader {
     pub offset: u64,
     pub body_bytes: u64,
     pub body_crc: u32,
-    pub participants: Vec<Participant>,
+    pub participants: P,
 }
 
 /// Why bytes are no group header.
@@ -89,10 +90,10 @@ pub fn group_bytes(participants: usize, body_bytes: u64) -> u64 {
     (header_bytes(participants) as u64 + body_bytes).next_multiple_of(BLOCK_BYTES as u64)
 }
 
-impl GroupHeader {
+impl<P: AsRef<[Participant]>> GroupHeader<P> {
     /// Bytes of the header itself; the body follows.
     pub fn bytes(&self) -> usize {
-        header_bytes(self.participants.len())
+        header_bytes(self.participants.as_ref().len())
     }
 
     /// Writes the header to the first [`GroupHeader::bytes`] bytes of `out`.
@@ -118,14 +119,16 @@ impl GroupHeader {
         }
         out[104..108].copy_from_slice(&self.body_crc.to_le_bytes());
         out[108..110].copy_from_slice(&self.device.0.to_le_bytes());
-        out[110..112].copy_from_slice(&(self.participants.len() as u16).to_le_bytes());
-        for (i, participant) in self.participants.iter().enumerate() {
+        out[110..112].copy_from_slice(&(self.participants.as_ref().len() as u16).to_le_bytes());
+        for (i, participant) in self.participants.as_ref().iter().enumerate() {
             participant.encode(&mut out[header_bytes(i)..header_bytes(i + 1)]);
         }
         let crc = crc32c::crc32c(out);
         out[CRC_OFFSET..CRC_OFFSET + 4].copy_from_slice(&crc.to_le_bytes());
     }
+}
 
+impl GroupHeader {
     /// Reads the header at the start of `bytes`, which must hold one block.
     pub fn decode(bytes: &[u8]) -> Result<GroupHeader, NoHeader> {
         if bytes.len() < FIXED_BYTES || bytes[0..8] != MAGIC {

@@ -159,8 +159,17 @@ impl Wake for Unpark {
     }
 }
 
+/// Unparks this thread. Made once: whoever is woken for what it waited for before looks again, and sleeps again.
+fn own_waker() -> Waker {
+    std::thread_local! {
+        static OWN: Waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    }
+    // A thread that is going away has none any more.
+    OWN.try_with(Waker::clone).unwrap_or_else(|_| Waker::from(Arc::new(Unpark(std::thread::current()))))
+}
+
 fn block_on<F: Future>(future: F) -> F::Output {
-    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let waker = own_waker();
     let mut future = pin!(future);
     loop {
         match future.as_mut().poll(&mut Context::from_waker(&waker)) {
@@ -171,7 +180,7 @@ fn block_on<F: Future>(future: F) -> F::Output {
 }
 
 fn block_for<F: Future>(mut future: Pin<&mut F>, timeout: Duration) -> Option<F::Output> {
-    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let waker = own_waker();
     if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
         return Some(output);
     }

@@ -15,7 +15,6 @@
 use crate::ids::Epoch;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::collections::BTreeMap;
 use std::task::{Poll, Waker};
 
 /// One poll of a wait: `look` says how it ended, `register` leaves the waker with whoever ends it.
@@ -27,33 +26,68 @@ pub(super) fn poll_once<T>(look: impl Fn() -> Option<T>, register: impl FnOnce()
     look().map_or(Poll::Pending, Poll::Ready)
 }
 
-/// Wakers by the epoch they wait for. One flush takes whole lists, so its cost per waiter is the wake itself.
+/// Wakers by the epoch they wait for. One flush takes whole lists, so its cost per waiter is the wake itself, and the lists serve again.
 pub(super) struct DurableWaiters {
-    by_epoch: Mutex<BTreeMap<Epoch, Vec<Waker>>>,
+    waiting: Mutex<Waiting>,
+}
+
+#[derive(Default)]
+struct Waiting {
+    /// Few: an epoch can be waited for from its first draw until it is durable.
+    by_epoch: Vec<(Epoch, Vec<Waker>)>,
+    /// Empty lists.
+    spare: Vec<Vec<Waker>>,
+}
+
+impl Waiting {
+    /// The list of the first epoch up to `durable` that has one.
+    fn take_due(&mut self, durable: Epoch) -> Option<Vec<Waker>> {
+        let of_first = self.by_epoch.iter().enumerate().min_by_key(|(_, (epoch, _))| *epoch);
+        let (at, _) = of_first.filter(|(_, (epoch, _))| *epoch <= durable)?;
+        Some(self.by_epoch.swap_remove(at).1)
+    }
+
+    fn keep(&mut self, list: Vec<Waker>) {
+        /// As many as epochs have waiters at a time, mostly.
+        const SPARES_MAX: usize = 4;
+        if list.capacity() > 0 && self.spare.len() < SPARES_MAX {
+            self.spare.push(list);
+        }
+    }
 }
 
 impl DurableWaiters {
     pub fn new() -> DurableWaiters {
-        DurableWaiters { by_epoch: Mutex::new(BTreeMap::new()) }
+        DurableWaiters { waiting: Mutex::new(Waiting::default()) }
     }
 
     pub fn register(&self, epoch: Epoch, waker: Waker) {
-        self.by_epoch.lock().entry(epoch).or_default().push(waker);
+        let mut waiting = self.waiting.lock();
+        if let Some((_, list)) = waiting.by_epoch.iter_mut().find(|(of, _)| *of == epoch) {
+            return list.push(waker);
+        }
+        let mut list = waiting.spare.pop().unwrap_or_default();
+        list.push(waker);
+        waiting.by_epoch.push((epoch, list));
     }
 
     /// Wakes everyone who waits for an epoch up to `durable`.
     pub fn wake_to(&self, durable: Epoch) {
-        let due = {
-            let mut waiting = self.by_epoch.lock();
-            let later = waiting.split_off(&Epoch(durable.0 + 1));
-            std::mem::replace(&mut *waiting, later)
-        };
-        due.into_values().flatten().for_each(Waker::wake);
+        let mut told = Vec::new();
+        loop {
+            let due = {
+                let mut waiting = self.waiting.lock();
+                waiting.keep(told);
+                waiting.take_due(durable)
+            };
+            let Some(mut list) = due else { return };
+            list.drain(..).for_each(Waker::wake);
+            told = list;
+        }
     }
 
     pub fn wake_all(&self) {
-        let all = std::mem::take(&mut *self.by_epoch.lock());
-        all.into_values().flatten().for_each(Waker::wake);
+        self.wake_to(Epoch(u64::MAX));
     }
 }
 
