@@ -218,7 +218,7 @@ impl BTreeIndex {
                 }
             }
             level.append(at);
-            self.tally.add(level.node.id as usize);
+            self.tally.add();
             last.clear();
             last.extend(at.words());
         }
@@ -467,7 +467,7 @@ impl BTreeIndex {
         }
         let tail = self.new_tail(at, leaf.id, claim)?;
         if !leaf.is_full() {
-            self.tally.add(leaf.id as usize);
+            self.tally.add();
             leaf.insert(i, at, tail);
             return Ok(Placed::Done);
         }
@@ -475,7 +475,7 @@ impl BTreeIndex {
             self.tails.iter().for_each(|tails| tails.free(tail, leaf.id as usize));
             return Err(Conflict::OutOfMemory);
         };
-        self.tally.add(leaf.id as usize);
+        self.tally.add();
         let high = leaf.split_leaf(&mut new, i, at, tail);
         Ok(Placed::Split { high, right: new.own_link() })
     }
@@ -536,7 +536,7 @@ impl BTreeIndex {
             return false;
         }
         leaf.remove(i);
-        self.tally.subtract(leaf.id as usize);
+        self.tally.subtract();
         let (left, link) = (leaf.count(), leaf.own_link());
         drop(leaf);
         // Twice in a leaf's life: neighbours that are too full the first time are not asked at every entry.

@@ -432,7 +432,7 @@ impl HashIndex {
 
     fn count(&self, bucket: &mut Locked<'_>, hash: u64) {
         bucket.count_insert();
-        self.tally.add((hash >> 32) as usize);
+        self.tally.add();
     }
 
     fn check_postings(&self, hash: u64, check: impl FnMut(RowId) -> Result<(), Conflict>) -> Result<(), Conflict> {
@@ -506,7 +506,7 @@ impl HashIndex {
                 return false;
             }
             bucket.remove(word);
-            self.tally.subtract((hash >> 32) as usize);
+            self.tally.subtract();
             return true;
         }
     }
@@ -576,7 +576,7 @@ impl HashIndex {
             let segment = target(hash);
             if !segment.fill(hash, word) {
                 self.postings.insert(&[hash], segment::row_of(word));
-                self.tally.subtract((hash >> 32) as usize);
+                self.tally.subtract();
             }
         });
         self.moved.fetch_add(moved, Relaxed);
