@@ -157,7 +157,7 @@ impl Index {
             }
             Tree::BTree(tree) => {
                 let keys = self.encode_many(guesses.len(), value, key);
-                tree.lookup_batch_of(guesses.len(), |i| keys.key(i), |i, row| guesses[i] = guesses[i].or(Some(row)));
+                tree.lookup_batch(guesses.len(), |i| keys.key(i), |i, row| guesses[i] = guesses[i].or(Some(row)));
             }
         }
     }
@@ -179,7 +179,7 @@ impl Index {
             }
             Tree::BTree(tree) => {
                 let keys = self.encode_many(count, value, key);
-                tree.lookup_batch_of(count, |i| keys.key(i), found);
+                tree.lookup_batch(count, |i| keys.key(i), found);
             }
         }
     }

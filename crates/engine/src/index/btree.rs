@@ -642,19 +642,15 @@ impl BTreeIndex {
         }
     }
 
-    /// Calls `found(i, row)` with each row that has an entry of the i-th key, for all i in order. `keys` are their words, one key after the
-    /// other. The misses of many keys are waited for together: all go down a level before one goes down the next.
-    pub fn lookup_batch(&self, keys: &[u64], found: impl FnMut(usize, RowId)) {
-        self.lookup_batch_of(keys.len() / self.width, |i| &keys[i * self.width..(i + 1) * self.width], found);
-    }
-
-    /// The same with `count` keys, the i-th `key(i)`.
-    pub fn lookup_batch_of<'k>(
+    /// Calls `found(i, row)` with each row that has an entry of the i-th of `count` keys, `key(i)`, for all i in order. A key has all its words, those
+    /// beyond its node's too. The misses of many keys are waited for together: all go down a level before one goes down the next.
+    pub fn lookup_batch<'k>(
         &self,
         count: usize,
         key: impl Fn(usize) -> &'k [u64],
         mut found: impl FnMut(usize, RowId),
     ) {
+        let start = |i| self.at(key(i), RowId(0));
         let mut leaves = [Link::NONE; BATCH];
         for first in (0..count).step_by(BATCH) {
             let leaves = &mut leaves[..BATCH.min(count - first)];
@@ -664,14 +660,14 @@ impl BTreeIndex {
                 level -= 1;
                 // Whose node died goes down alone, at the end.
                 for (link, i) in leaves.iter_mut().zip(first..).filter(|(l, _)| !l.is_none()) {
-                    *link = self.child_covering(*link, At { key: key(i), row: 0 }).unwrap_or_default();
+                    *link = self.child_covering(*link, start(i)).unwrap_or_default();
                     if !link.is_none() {
                         self.nodes(level).node(link.id()).prefetch();
                     }
                 }
             }
             for (&mut link, i) in leaves.iter_mut().zip(first..) {
-                let leaf = if link.is_none() { self.find_leaf(At { key: key(i), row: 0 }) } else { link };
+                let leaf = if link.is_none() { self.find_leaf(start(i)) } else { link };
                 let _: ControlFlow<()> = self.lookup_from(leaf, key(i), |row| {
                     found(i, row);
                     ControlFlow::Continue(())
@@ -1028,19 +1024,16 @@ impl Cursor {
                 link = tree.descend(0, At::of(&self.lower), &mut { NO_PATH }, None);
             }
             let leaf = tree.leaves.node(link.id());
-            let seen = leaf.begin_read();
-            let is_alive = leaf.is_meant_by(link);
-            let (right, goes_right) = (leaf.right(), leaf.is_below(At::of(&self.lower)));
-            let inserts = leaf.inserts();
-            if !goes_right {
-                let (from, to) = self.range(leaf);
-                out.clear();
-                (from..to).for_each(|i| out.push(leaf, i));
-                leaf.copy_high(&mut high);
-            }
-            if !leaf.end_read(seen) {
-                continue;
-            }
+            let (is_alive, right, goes_right, inserts) = leaf.read_settled(link.id(), || {
+                let goes_right = leaf.is_below(At::of(&self.lower));
+                if !goes_right {
+                    let (from, to) = self.range(leaf);
+                    out.clear();
+                    (from..to).for_each(|i| out.push(leaf, i));
+                    leaf.copy_high(&mut high);
+                }
+                (leaf.is_meant_by(link), leaf.right(), goes_right, leaf.inserts())
+            });
             if !is_alive || goes_right {
                 link = if is_alive { right } else { Link::NONE };
                 out.clear();
@@ -1067,20 +1060,17 @@ impl Cursor {
                 link = tree.descend(0, At::of(&self.upper), &mut { NO_PATH }, Some(&mut low));
             }
             let leaf = tree.leaves.node(link.id());
-            let seen = leaf.begin_read();
-            let is_alive = leaf.is_meant_by(link);
-            let (right, goes_right) = (leaf.right(), leaf.is_below(At::of(&self.upper)));
-            let inserts = leaf.inserts();
-            if goes_right {
-                leaf.copy_high(&mut high);
-            } else {
-                let (from, to) = self.range(leaf);
-                out.clear();
-                (from..to).rev().for_each(|i| out.push(leaf, i));
-            }
-            if !leaf.end_read(seen) {
-                continue;
-            }
+            let (is_alive, right, goes_right, inserts) = leaf.read_settled(link.id(), || {
+                let goes_right = leaf.is_below(At::of(&self.upper));
+                if goes_right {
+                    leaf.copy_high(&mut high);
+                } else {
+                    let (from, to) = self.range(leaf);
+                    out.clear();
+                    (from..to).rev().for_each(|i| out.push(leaf, i));
+                }
+                (leaf.is_meant_by(link), leaf.right(), goes_right, leaf.inserts())
+            });
             if !is_alive {
                 out.clear();
                 link = Link::NONE;

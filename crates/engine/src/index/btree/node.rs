@@ -38,6 +38,9 @@ use crate::sync::{Mutex, step};
 use std::cmp::Ordering;
 use std::sync::Arc;
 
+/// Copies of a node that may fail before the reader takes its latch: a leaf's takes a microsecond, and a writer holds it for less.
+const COPIES_MAX: u32 = 8;
+
 const VERSION: usize = 0;
 const META: usize = 1;
 const RIGHT: usize = 2;
@@ -199,6 +202,20 @@ impl<'a> Node<'a> {
     #[must_use]
     pub fn end_read(self, seen: u64) -> bool {
         latch::end_read(&self.words[VERSION], seen)
+    }
+
+    /// What `copy` finds while nobody changes the node, whose number is `id`. Copied again where somebody did; after some such turns under the node's
+    /// latch, so that a reader who copies much does not wait for ever where others write all the time. He must hold no latch.
+    pub fn read_settled<T>(self, id: u32, mut copy: impl FnMut() -> T) -> T {
+        for _ in 0..COPIES_MAX {
+            let seen = self.begin_read();
+            let copied = copy();
+            if self.end_read(seen) {
+                return copied;
+            }
+        }
+        let _latched = self.latch(id);
+        copy()
     }
 
     /// Entries; never more than fit, even when read amid a change.

@@ -282,7 +282,7 @@ mod model {
             built.join(parts.into_iter());
             check_structure(&built);
             let mut found = Vec::new();
-            built.lookup_batch_of(entries.len(), |i| &entries[i].0, |i, row| found.push((i, row.0)));
+            built.lookup_batch(entries.len(), |i| &entries[i].0, |i, row| found.push((i, row.0)));
             for (i, (key, row)) in entries.iter().enumerate() {
                 prop_assert!(found.contains(&(i, *row)));
                 prop_assert!(built.remove(key, RowId(*row), || false));
@@ -438,7 +438,7 @@ mod plain {
                             assert!(tree.contains(&constant(i), RowId(i)));
                         }
                         let mut found = Vec::new();
-                        tree.lookup_batch_of(keys.len(), |i| &keys[i], |i, row| found.push((i as u64, row.0)));
+                        tree.lookup_batch(keys.len(), |i| &keys[i], |i, row| found.push((i as u64, row.0)));
                         assert!(found.into_iter().eq((0..CONSTANT).map(|i| (i, i))));
                         round += 1;
                         let direction = if round % 2 == 0 { Direction::Forward } else { Direction::Backward };
@@ -786,7 +786,7 @@ mod plain {
                         }
                         let keys: Vec<u64> = (0..CONSTANT).map(|i| i << 32).collect();
                         let mut found = Vec::new();
-                        tree.lookup_batch(&keys, |i, row| found.push((i as u64, row.0)));
+                        tree.lookup_batch(keys.len(), |i| &keys[i..=i], |i, row| found.push((i as u64, row.0)));
                         assert!(found.into_iter().eq((0..CONSTANT).map(|i| (i, i))));
                         round += 1;
                         let direction = if round % 2 == 0 { Direction::Forward } else { Direction::Backward };
@@ -1274,9 +1274,36 @@ fn batches_find_what_stays() {
             turn += 1;
             keys.rotate_left(turn % 77);
             let mut found = Vec::new();
-            tree.lookup_batch(&keys, |i, row| found.push((i, row.0)));
+            tree.lookup_batch(keys.len(), |i| &keys[i..=i], |i, row| found.push((i, row.0)));
             let expected: Vec<_> = keys.iter().copied().enumerate().collect();
             assert_eq!(found, expected);
         }
     });
+}
+
+/// A piece of a key is no key: whoever asks for it learns that, and is not told that there is no row.
+#[test]
+#[should_panic(expected = "is none of its index")]
+fn a_batch_takes_no_part_of_a_key() {
+    let tree = BTreeIndex::new(2);
+    tree.insert(&[1, 2], RowId(1));
+    tree.lookup_batch(1, |_| &[1], |_, _| {});
+}
+
+/// A writer that changes the leaf during each copy of it, whenever it gets the latch: a copy without end, unless the reader takes the latch at last.
+#[test]
+fn a_range_is_read_though_its_leaf_changes_all_the_time() {
+    let tree = BTreeIndex::new(1);
+    let node = tree.leaves.node(tree.root.load().1);
+    let mut copies = 0;
+    let read = node.read_settled(tree.root.load().1, || {
+        copies += 1;
+        assert!(copies < 1_000, "the reader starves");
+        if node.try_begin_read().is_some() {
+            tree.insert(&[copies], RowId(copies));
+        }
+        node.count() as u64
+    });
+    assert_eq!((read, read), (tree.len() as u64, copies - 1), "all of it, under the latch");
+    assert!(tree.insert(&[copies], RowId(copies)), "which is given back");
 }
