@@ -418,9 +418,9 @@ impl HashIndex {
                     bucket.set_posted();
                     bucket.count_insert();
                 }
-                Room::Placed => self.count(&mut bucket, hash),
+                Room::Placed => self.count(&mut bucket),
                 Room::PlacedTight => {
-                    self.count(&mut bucket, hash);
+                    self.count(&mut bucket);
                     drop(bucket);
                     // The entry has its place: a refusal is left to the insert that has none.
                     self.grow(segment, claim);
@@ -430,7 +430,7 @@ impl HashIndex {
         }
     }
 
-    fn count(&self, bucket: &mut Locked<'_>, hash: u64) {
+    fn count(&self, bucket: &mut Locked<'_>) {
         bucket.count_insert();
         self.tally.add();
     }
