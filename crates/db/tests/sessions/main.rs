@@ -5,6 +5,7 @@ mod constraints;
 mod copying;
 mod embedded;
 mod enums;
+mod histories;
 mod locks;
 #[cfg(feature = "query")]
 mod plans;
