@@ -3,6 +3,7 @@
 mod boundaries;
 mod constraints;
 mod copying;
+mod deadlocks;
 mod embedded;
 mod enums;
 mod histories;
