@@ -1,9 +1,15 @@
 //! Runs every file of `slt/` over the embedded API, each on a database of its own.
 //!
 //! `connection NAME` gives a record its own session; errors are matched against `SQLSTATE: message`.
+//!
+//! Where a file takes the road that the router chooses, every query of it is first made to take each road that can take it, and all must give the
+//! same: types, rows and their order where the query has one, or the SQLSTATE. A road that cannot says 0A000; what is left out by its text is told
+//! by [`shows_its_road`] and [`changes_by_being_asked`].
 
+use freshet_db::sql::TransactionStatus;
 use freshet_db::{Database, Options, Session, SqlError, Type, Value};
-use sqllogictest::{DBOutput, DefaultColumnType, Runner};
+use sqllogictest::{ColumnType, DBOutput, DefaultColumnType, Runner};
+use std::cell::Cell;
 use std::path::{Path, PathBuf};
 
 struct Embedded {
@@ -17,6 +23,49 @@ fn shows_its_road(sql: &str) -> bool {
     let sql = sql.to_ascii_uppercase();
     let of_one_road = ["ADVISORY", "VAL("];
     sql.starts_with("EXPLAIN") || of_one_road.iter().any(|word| sql.contains(word))
+}
+
+/// A query whose answer depends on how often or when it is asked, or which leaves something behind.
+fn changes_by_being_asked(sql: &str) -> bool {
+    const WORDS: &[&str] = &[
+        // Sequences, settings and locks.
+        "NEXTVAL",
+        "SETVAL",
+        "SET_CONFIG",
+        " INTO ",
+        "INSERT",
+        "UPDATE",
+        "DELETE",
+        "MERGE",
+        "NOWAIT",
+        "SKIP LOCKED",
+        // Time, chance, and what the server counts.
+        "CLOCK_TIMESTAMP",
+        "TIMEOFDAY",
+        "NOW()",
+        "CURRENT_TIME",
+        "LOCALTIME",
+        "_TIMESTAMP()",
+        "RANDOM",
+        "UUID",
+        "PG_SLEEP",
+        "PG_STAT",
+        "PG_LOCKS",
+        "PG_PREPARED",
+        "PG_CURSORS",
+        "XACT",
+        "TXID",
+        "XMIN",
+        "SNAPSHOT",
+    ];
+    let sql = sql.to_ascii_uppercase();
+    WORDS.iter().any(|word| sql.contains(word))
+}
+
+fn is_query(sql: &str) -> bool {
+    let first = sql.trim_start_matches(|c: char| c == '(' || c.is_whitespace());
+    let first = first.split(|c: char| !c.is_ascii_alphabetic()).next().unwrap_or_default();
+    ["SELECT", "WITH", "VALUES", "TABLE"].iter().any(|word| first.eq_ignore_ascii_case(word))
 }
 
 /// An error as the files match it.
@@ -39,12 +88,65 @@ impl std::fmt::Display for Refused {
 
 impl std::error::Error for Refused {}
 
-impl sqllogictest::DB for Embedded {
-    type Error = Refused;
-    type ColumnType = DefaultColumnType;
+type Answer = Result<DBOutput<DefaultColumnType>, Refused>;
 
-    fn run(&mut self, sql: &str) -> Result<DBOutput<DefaultColumnType>, Refused> {
-        let road = if shows_its_road(sql) { "auto" } else { self.road };
+thread_local! {
+    /// How many answers of one road were held against the router's: a test has a thread of its own.
+    static COMPARED: Cell<usize> = const { Cell::new(0) };
+}
+
+/// What of an answer must be the same on each road.
+#[derive(Debug, PartialEq)]
+enum Seen {
+    Rows(String, Vec<Vec<String>>),
+    Done(u64),
+    Error(&'static str),
+}
+
+impl Seen {
+    fn of(sql: &str, answer: &Answer) -> Seen {
+        match answer {
+            Err(error) => Seen::Error(error.0.sqlstate),
+            Ok(DBOutput::StatementComplete(count)) => Seen::Done(*count),
+            Ok(DBOutput::Rows { types, rows }) => {
+                let mut rows = rows.clone();
+                if !sql.to_ascii_uppercase().contains("ORDER BY") {
+                    rows.sort();
+                }
+                Seen::Rows(types.iter().map(|ty| ty.to_char()).collect(), rows)
+            }
+            Ok(_) => unreachable!("it gives rows or none"),
+        }
+    }
+}
+
+impl Embedded {
+    /// What a query gives on each of the roads that can take it; within a transaction nothing of it stays.
+    fn on_each_road(&mut self, sql: &str) -> Vec<(&'static str, Answer)> {
+        let status = self.session.status();
+        let is_asked = self.road == "auto" && is_query(sql) && !shows_its_road(sql) && !changes_by_being_asked(sql);
+        if !is_asked || status == TransactionStatus::Failed {
+            return Vec::new();
+        }
+        let within = status == TransactionStatus::Open;
+        let mut answers = Vec::new();
+        for road in ["compiled", "query"] {
+            if within {
+                self.session.run("SAVEPOINT each_road").expect("a savepoint in a transaction");
+            }
+            let answer = self.run_on(road, sql);
+            if within {
+                self.session.run("ROLLBACK TO each_road; RELEASE each_road").expect("back to the savepoint");
+            }
+            if !matches!(&answer, Err(error) if error.0.sqlstate == "0A000") {
+                COMPARED.set(COMPARED.get() + 1);
+                answers.push((road, answer));
+            }
+        }
+        answers
+    }
+
+    fn run_on(&mut self, road: &str, sql: &str) -> Answer {
         self.session.inner().set("freshet.road", road).map_err(Refused)?;
         // As a client of the simple protocol sends it.
         let (statement, count) = self.session.run_text(sql).map_err(Refused)?;
@@ -66,6 +168,21 @@ impl sqllogictest::DB for Embedded {
                 .collect()
         });
         Ok(DBOutput::Rows { types, rows: cells.collect() })
+    }
+}
+
+impl sqllogictest::DB for Embedded {
+    type Error = Refused;
+    type ColumnType = DefaultColumnType;
+
+    fn run(&mut self, sql: &str) -> Answer {
+        let forced = self.on_each_road(sql);
+        let answer = self.run_on(if shows_its_road(sql) { "auto" } else { self.road }, sql);
+        for (road, other) in forced {
+            let (expected, found) = (Seen::of(sql, &answer), Seen::of(sql, &other));
+            assert_eq!(found, expected, "on the road {road}, and as the router has it: {sql}");
+        }
+        answer
     }
 
     fn engine_name(&self) -> &str {
@@ -260,6 +377,34 @@ fn every_folder_is_named() {
         let name = entry.expect("the directory can be read").file_name().into_string().expect("names are plain");
         assert!(FOLDERS.contains(&name.as_str()), "the records of {name} are run by no test");
     }
+}
+
+/// That the records of a folder pass says little where no road but the router's could take any of them.
+#[test]
+fn queries_are_asked_on_each_road() {
+    run("select", "auto");
+    let roads = if cfg!(feature = "query") { 2 } else { 1 };
+    assert!(COMPARED.get() >= 40 * roads, "{} on {roads} roads", COMPARED.get());
+}
+
+/// An answer that differs is seen: in its rows, in their order if there is one, in its types and in its SQLSTATE.
+#[test]
+fn another_answer_is_another() {
+    let rows = |letter: char, rows: &[&str]| {
+        let rows = rows.iter().map(|row| vec![(*row).to_owned()]).collect();
+        Ok(DBOutput::Rows { types: vec![DefaultColumnType::from_char(letter).expect("a type")], rows })
+    };
+    let refused = |sqlstate| Err(Refused(SqlError::new(sqlstate, "no")));
+    let answers =
+        [rows('I', &["1", "2"]), rows('I', &["2", "2"]), rows('T', &["1", "2"]), refused("22012"), refused("22003")];
+    for (i, one) in answers.iter().enumerate() {
+        for (j, other) in answers.iter().enumerate() {
+            assert_eq!(Seen::of("SELECT", one) == Seen::of("SELECT", other), i == j);
+        }
+    }
+    let turned = rows('I', &["2", "1"]);
+    assert_eq!(Seen::of("SELECT a", &answers[0]), Seen::of("SELECT a", &turned));
+    assert_ne!(Seen::of("SELECT a ORDER BY a", &answers[0]), Seen::of("SELECT a ORDER BY a", &turned));
 }
 
 #[test]

@@ -3,8 +3,10 @@
 mod boundaries;
 mod constraints;
 mod copying;
+mod deadlocks;
 mod embedded;
 mod enums;
+mod histories;
 mod locks;
 #[cfg(feature = "query")]
 mod plans;

@@ -38,6 +38,7 @@ mod checkpoint;
 mod columns;
 mod crash;
 mod cuts;
+mod cycles;
 mod damaged;
 mod descriptors;
 mod fast;
