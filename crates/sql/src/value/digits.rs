@@ -1,6 +1,7 @@
 //! How is an integer written in digits? Eight at a time, which are the bytes of one word.
 //!
-//! COPY and results are mostly digits: with a division for every two of them, and a call to append however many they are, an integer took 25 ns.
+//! COPY and results are mostly digits, and numbers are of different lengths: nothing here is called, or copied, by a length that the processor has to
+//! guess. An integer of COPY's bench takes three quarters of the time that it took by pairs of digits, copied as many as there are.
 
 /// What eight digits cannot tell.
 const EIGHT: u64 = 100_000_000;
