@@ -62,7 +62,7 @@ impl Session {
         let outcome = self.run_to_copy(&statement)?;
         self.settle(&outcome)?;
         match self.inner().copying() {
-            Some(CopyShape { direction: found, to_file: false, .. }) if found == direction => Ok(()),
+            Some(CopyShape { direction: found, .. }) if found == direction => Ok(()),
             _ => {
                 let wanted = if direction == CopyDirection::In { "COPY ... FROM STDIN" } else { "COPY ... TO STDOUT" };
                 let error = SqlError::new("42601", format!("this is no {wanted}"));
@@ -76,7 +76,10 @@ impl Session {
         loop {
             bytes.clear();
             let (inner, rows) = self.inner_and_rows();
-            let piece = inner.copy_out(rows, &mut bytes, &mut |_, _| {}).map_err(|error| self.told(error))?;
+            let piece = inner.copy_out(rows, &mut bytes).map_err(|error| self.told(error))?;
+            if let Some(mut wait) = piece.wait {
+                wait.block(None);
+            }
             if let Some(cts) = piece.durable {
                 self.inner().engine().wait_durable(cts).wait()?;
             }
@@ -90,14 +93,11 @@ impl Session {
         }
     }
 
-    /// A statement that was run copies: a file of the server is written here, a client is none here.
-    pub(crate) fn copied(&mut self, shape: CopyShape) -> Result<Outcome, SqlError> {
-        if shape.to_file {
-            return self.drain(&mut std::io::sink());
-        }
+    /// A statement that was run copies from or to a client, and there is none.
+    pub(crate) fn refuse_copy(&mut self) -> SqlError {
         let error = SqlError::new("0A000", "COPY with STDIN or STDOUT is not supported by execute")
             .with_hint("Use Session::copy_in and Session::copy_out.");
-        Err(self.inner().cancel(error))
+        self.inner().cancel(error)
     }
 
     fn run_to_copy(&mut self, statement: &crate::Statement) -> Result<Outcome, SqlError> {

@@ -489,7 +489,7 @@ impl Session {
         let outcome = self.follow(step, started)?;
         match self.inner.copying() {
             None => Ok(outcome),
-            Some(shape) => self.copied(shape),
+            Some(_) => Err(self.refuse_copy()),
         }
     }
 

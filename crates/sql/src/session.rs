@@ -41,6 +41,7 @@ use crate::compiled::once::Once;
 use crate::compiled::point::{Point, PointScratch};
 use crate::compiled::rules::{self, Constraints};
 use crate::compiled::{Halt, Interrupt, Run, Scratch, change, lock, query};
+use crate::copy::encode::Framing;
 use crate::counts::Count;
 use crate::define::{self, Defined, Definer, Temporary};
 use crate::error::SqlError;
@@ -265,6 +266,7 @@ pub struct Session {
     savepoints: Vec<savepoint::Savepoint>,
     pending: Option<Pending>,
     copying: Option<copy::Copying>,
+    copy_framing: Framing,
     names: named::Names,
     /// Parameters in their types' forms, where they did not come so.
     converted: Vec<Datum>,
@@ -346,6 +348,7 @@ impl Session {
             savepoints: Vec::new(),
             pending: None,
             copying: None,
+            copy_framing: Framing::NONE,
             names: named::Names::default(),
             converted: Vec::new(),
             error_dependency: None,

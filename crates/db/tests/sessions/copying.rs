@@ -207,3 +207,71 @@ fn seconds_are_rounded_to_their_digits_on_every_road() {
         assert_eq!(distinct(&world, table), DIGITS_KEPT, "{table}");
     }
 }
+
+/// Of a long table a thread writes the rows, of a query's result the session: they write the same, in the same order.
+#[test]
+fn a_long_table_is_copied_as_its_rows_are() {
+    let columns = "id int PRIMARY KEY, a bigint, b smallint, c text, d numeric(10,2), e timestamp, f boolean, g float8";
+    let world = World::new(&format!(
+        "CREATE TABLE long ({columns}); \
+         INSERT INTO long SELECT g, g * 1000003 - 4000000000, nullif(g % 7 - 3, 0), \
+             CASE WHEN g % 5000 = 1 THEN repeat('long' || g, 20000) WHEN g % 11 = 0 THEN NULL ELSE E'a\\tb-\"' || g END, \
+             g / 100.0, '2024-02-29 12:00:00'::timestamp + g * interval '1 hour', g % 2 = 0, g / 7.0 \
+         FROM generate_series(1, 40000) g; \
+         DELETE FROM long WHERE id % 3 = 0 OR id BETWEEN 5000 AND 30000"
+    ));
+    let mut session = world.db.session().expect("a session");
+    let mut copied = |what: &str, options: &str| {
+        let mut bytes = Vec::new();
+        let count = session.copy_out(&format!("COPY {what} TO STDOUT ({options})"), &mut bytes).expect(options);
+        (count, bytes)
+    };
+    for options in [
+        "FORMAT text",
+        "DELIMITER '-'",
+        "DELIMITER ' ', NULL '3'",
+        "FORMAT csv, HEADER",
+        "FORMAT csv, DELIMITER ':', NULL '1'",
+        "FORMAT csv, FORCE_QUOTE *",
+        "FORMAT csv, FORCE_QUOTE (a), QUOTE '2'",
+        "FORMAT binary",
+    ] {
+        let (count, bytes) = copied("long", options);
+        assert_eq!(count, 10_000, "{options}");
+        assert!(bytes.len() > 1 << 20, "{options}: several pieces");
+        assert!(bytes == copied("(SELECT * FROM long)", options).1, "{options}: the rows differ");
+    }
+    let rows = String::from_utf8(copied("long (b, id, g)", "FORMAT text").1).expect("text");
+    let numbers: Vec<i64> = (1..=40_000).filter(|id| id % 3 != 0 && !(5_000..=30_000).contains(id)).collect();
+    let due = |id: i64| match id % 7 - 3 {
+        0 => format!("\\N\t{id}"),
+        b => format!("{b}\t{id}"),
+    };
+    assert_eq!(numbers.len(), 10_000);
+    for (row, id) in rows.lines().zip(numbers) {
+        assert!(row.starts_with(&format!("{}\t", due(id))), "{row:?} is not that of {id}");
+    }
+}
+
+/// A number or a time is quoted or escaped where its characters mean something, whatever the short way of writing it.
+#[test]
+fn what_a_formats_signs_mean_is_marked_in_numbers_too() {
+    let world = World::new(
+        "CREATE TABLE t (a int, b date, c boolean, d numeric); INSERT INTO t VALUES (-17, '2024-02-29', true, -1.5), (NULL, NULL, NULL, NULL)",
+    );
+    let mut session = world.db.session().expect("a session");
+    for (options, due) in [
+        ("FORMAT text", "-17\t2024-02-29\tt\t-1.5\n\\N\t\\N\t\\N\t\\N\n"),
+        ("DELIMITER '-'", "\\-17-2024\\-02\\-29-t-\\-1.5\n\\N-\\N-\\N-\\N\n"),
+        ("FORMAT csv", "-17,2024-02-29,t,-1.5\n,,,\n"),
+        ("FORMAT csv, NULL '-17'", "\"-17\",2024-02-29,t,-1.5\n-17,-17,-17,-17\n"),
+        ("FORMAT csv, NULL 't'", "-17,2024-02-29,\"t\",-1.5\nt,t,t,t\n"),
+        ("FORMAT csv, DELIMITER '1'", "\"-17\"12024-02-291t1\"-1.5\"\n111\n"),
+        ("FORMAT csv, QUOTE '2'", "-17,2222024-022-2292,t,-1.5\n,,,\n"),
+        ("FORMAT csv, FORCE_QUOTE (a, c)", "\"-17\",2024-02-29,\"t\",-1.5\n,,,\n"),
+    ] {
+        let mut bytes = Vec::new();
+        session.copy_out(&format!("COPY t TO STDOUT ({options})"), &mut bytes).expect(options);
+        assert_eq!(String::from_utf8(bytes).expect("text"), due, "{options}");
+    }
+}

@@ -28,6 +28,7 @@ use super::reply::{IDLE_BYTES, Output, ResultFormats, Severity};
 use ::pgwire::messages::response::NotificationResponse;
 use ::pgwire::messages::startup::ParameterStatus;
 use bytes::{Buf, BytesMut};
+use freshet_db::sql::copy::encode::Framing;
 use freshet_db::sql::value::{self, pgtype};
 use freshet_db::sql::{CommandTag, CopyDirection, Prepared, Session, Step, TransactionStatus, Wait};
 use freshet_db::{Datum, RowSet, SqlError, Type};
@@ -165,10 +166,8 @@ enum Stage {
         wait: Option<Wait>,
         has_waited: bool,
     },
-    /// The client, or a file, is sent rows.
-    CopyOut {
-        to_file: bool,
-    },
+    /// The client is sent rows.
+    CopyOut,
     /// Of a commit that waited.
     Committing,
 }
@@ -232,7 +231,8 @@ pub struct Conversation {
 const ALL_TEXT: ResultFormats = ResultFormats::All(Format::Text);
 
 impl Conversation {
-    pub fn new(session: Session, message_bytes_max: usize) -> Conversation {
+    pub fn new(mut session: Session, message_bytes_max: usize) -> Conversation {
+        session.frame_copies(COPY_DATA);
         Conversation {
             session,
             unnamed_statement: None,
@@ -378,7 +378,7 @@ impl Conversation {
 
     /// Whether a statement waits for rows from the client, or for the client to take some.
     pub fn is_copying(&self) -> bool {
-        self.work.as_ref().is_some_and(|work| matches!(work.stage, Stage::CopyIn { .. } | Stage::CopyOut { .. }))
+        self.work.as_ref().is_some_and(|work| matches!(work.stage, Stage::CopyIn { .. } | Stage::CopyOut))
     }
 
     /// Whether what has not been sent yet can be taken back, and the statement told to have failed: the rows are all that it gives, or its transaction
@@ -773,7 +773,7 @@ impl Conversation {
             }
             Stage::Sending { .. } => self.send(work, output),
             Stage::CopyIn { .. } => self.wait_for_rows(work),
-            Stage::CopyOut { .. } => self.copy_out(work, output),
+            Stage::CopyOut => self.copy_out(work, output),
         }
     }
 
@@ -794,25 +794,23 @@ impl Conversation {
     }
 
     fn copy_out(&mut self, work: &mut Work, output: &mut Output) -> Result<Turn, SqlError> {
-        let Stage::CopyOut { to_file } = work.stage else {
-            unreachable!("only a COPY is copied out");
-        };
         if output.unsent() >= OUTPUT_BYTES_MAX {
             return Ok(Turn::Full);
         }
         self.piece.clear();
-        let piece = self.session.copy_out(&self.rows, &mut self.piece, &mut framed)?;
+        let piece = self.session.copy_out(&self.rows, &mut self.piece)?;
+        if let Some(wait) = piece.wait {
+            return Ok(Turn::Blocked(wait));
+        }
         if let Some(cts) = piece.durable {
             output.depend(cts);
         }
         output.copy_data(&self.piece);
         let Some(outcome) = piece.outcome else {
-            // A file takes all there is: between two pieces it is looked whether anybody still wants it.
+            // Between two pieces it is looked whether anybody still wants them.
             return Ok(Turn::Yield);
         };
-        if !to_file {
-            output.copy_done();
-        }
+        output.copy_done();
         self.piece = Vec::new();
         work.gives_rows = false;
         work.stage = Stage::Sending { tag: outcome.tag, first: 0, next: 0 };
@@ -923,12 +921,10 @@ impl Conversation {
             output.notice(notice);
         }
         if let Some(shape) = self.session.copying() {
-            if !shape.to_file {
-                output.copy_response(&shape);
-            }
+            output.copy_response(&shape);
             work.stage = match shape.direction {
                 CopyDirection::In => Stage::CopyIn { wait: None, has_waited: false },
-                CopyDirection::Out => Stage::CopyOut { to_file: shape.to_file },
+                CopyDirection::Out => Stage::CopyOut,
             };
             return Turn::On;
         }
@@ -1085,15 +1081,15 @@ impl Script {
     }
 }
 
-/// Makes what stands from `start` on a CopyData message.
-fn framed(bytes: &mut Vec<u8>, start: usize) {
-    let length = (bytes.len() - start + 4) as u32;
-    let body = bytes.len() - start;
-    bytes.extend_from_slice(&[0; 5]);
-    bytes.copy_within(start..start + body, start + 5);
-    bytes[start] = b'd';
-    bytes[start + 1..start + 5].copy_from_slice(&length.to_be_bytes());
-}
+/// CopyData: each record is a message.
+const COPY_DATA: Framing = Framing {
+    head_bytes: 5,
+    fill: |message| {
+        let length = (message.len() - 1) as u32;
+        message[0] = b'd';
+        message[1..5].copy_from_slice(&length.to_be_bytes());
+    },
+};
 
 fn broken(reason: &Malformed, output: &mut Output) -> Progress {
     output.error(Severity::Fatal, &SqlError::new("08P01", reason.0.as_str()));

@@ -274,3 +274,49 @@ fn a_binary_record_of_too_many_fields_is_told_by_their_number() {
     let message = "row field count is 2, expected 1";
     assert_eq!(client.until_ready()[0], Reply::Error("ERROR".into(), "22P04".into(), message.into()));
 }
+
+/// Rows of a table that is longer than what is sent in one go.
+fn long_table(client: &mut Client, name: &str) {
+    client.query(&format!("create table {name}(id int primary key, b text)"));
+    let rows = "select g, repeat('x', 300) from generate_series(1, 40000) g";
+    assert_eq!(client.query(&format!("insert into {name} {rows}"))[0], Reply::Complete("INSERT 0 40000".into()));
+}
+
+#[test]
+fn a_file_gets_what_a_client_gets() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut client = connect();
+    long_table(&mut client, "copy_filed");
+    for what in ["copy_filed", "(select * from copy_filed)"] {
+        for format in ["text", "binary"] {
+            let file = directory.path().join("copied");
+            let copy = format!("copy {what} to '{}' (format {format})", file.display());
+            assert_eq!(client.query(&copy), [Reply::Complete("COPY 40000".into()), Reply::Ready('I')]);
+            let sent = client.query(&format!("copy {what} to stdout (format {format})"));
+            let rows = sent.iter().filter_map(|reply| match reply {
+                Reply::CopyData(bytes) => Some(bytes.as_slice()),
+                _ => None,
+            });
+            assert!(std::fs::read(&file).expect("it is there") == rows.collect::<Vec<_>>().concat(), "{copy}");
+        }
+    }
+}
+
+/// The table's thread waits for the client, and the client does not read.
+#[test]
+fn a_copy_that_nobody_reads_is_cancelled_and_lets_the_table_go() {
+    let mut client = connect();
+    long_table(&mut client, "copy_unread");
+    client.send(&query("copy copy_unread to stdout"));
+    assert_eq!(client.read(), Reply::CopyOut(false, 2));
+    client.cancel();
+    let replies = client.until_ready();
+    assert_eq!(sqlstate(&replies[replies.len() - 2..]), "57014");
+    assert!(replies.len() < 40_000, "it was not sent whole");
+    let mut gone = Client::connect(address());
+    gone.send(&query("copy copy_unread to stdout"));
+    assert_eq!(gone.read(), Reply::CopyOut(false, 2));
+    drop(gone);
+    client.query("truncate copy_unread");
+    assert_eq!(client.value("select count(*) from copy_unread"), "0");
+}

@@ -3,7 +3,7 @@
 //! ```text
 //! bytes ─ split ─▶ chunks of whole records ─┬─ load: threads, each records ▶ rows ▶ an appender   (empty table, own transaction)
 //!                                           └─ session: records ▶ parameters of an INSERT         (everything else)
-//! rows  ─ encode ─▶ bytes
+//! rows  ─ encode ─▶ pieces of bytes ─▶ a client, a file             (of a long table: unload, a thread, writes them ahead)
 //! ```
 //!
 //! | module | question |
@@ -15,6 +15,7 @@
 //! | `plain` | what a record says that is nothing but digits and plain text |
 //! | `load` | how threads fill an empty table |
 //! | `encode` | how a row is written |
+//! | `unload` | how a table's rows are written while those before them are sent |
 //!
 //! 1. All of a COPY is one transaction: an error leaves nothing of it.
 //! 2. An error names the table and the line; one of a value its column and text too, as PostgreSQL's CONTEXT.
@@ -27,6 +28,7 @@ pub mod load;
 pub mod options;
 pub mod plain;
 pub mod split;
+pub mod unload;
 
 use crate::error::SqlError;
 use crate::parse::copy::{CopyPlace, CopySource, CopyStatement};

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! execute ─▶ In: copy_data ... copy_done ─▶ COPY n        (a file: read by itself, on a thread of its own)
-//!        └─▶ Out: copy_out ... ─▶ COPY n                  (a file: written by copy_out)
+//!        └─▶ Out: copy_out ... ─▶ COPY n                  (a file: written by itself, on a thread of its own)
 //! ```
 //!
 //! Rows of an empty table that come in a transaction of their own are loaded in bulk once there are enough of them
@@ -15,11 +15,12 @@ use crate::charge::Charge;
 use crate::compiled::{Halt, Run, Scratch, change, rules};
 use crate::copy::CopyPlan;
 use crate::copy::convert::{Skipped, at_column, at_line, check_count, check_header, is_of_value, line_of, value_of};
-use crate::copy::encode::Writer;
+use crate::copy::encode::{Cells, Framing, Writer};
 use crate::copy::fields::Fields;
 use crate::copy::load::{CHUNK_BYTES, Loading, Target, Threads};
 use crate::copy::options::{Format, Header};
 use crate::copy::split::{Chunk, Splitter};
+use crate::copy::unload::{PIECE_BYTES, Piece, TableWriter, Taken, Unloading};
 use crate::error::SqlError;
 use crate::notice::Notice;
 use crate::parse::copy::CopyPlace;
@@ -31,7 +32,7 @@ use crate::value::cast;
 use crate::value::zone::Clock;
 use freshet_engine::catalog::{Schema, Table};
 use freshet_engine::ids::Cts;
-use freshet_engine::schema::{Row, Type};
+use freshet_engine::schema::{Row, Type, Value};
 use freshet_engine::txn::{Error, Stop, TableCursor};
 use std::fs::File;
 use std::io::{Read, Write};
@@ -43,8 +44,6 @@ use std::sync::atomic::Ordering;
 const LOAD_BYTES_MIN: usize = 1 << 20;
 /// What is inserted in one go.
 const BATCH_BYTES: usize = 16 << 10;
-/// What is read of a file, or written, in one go.
-const PIECE_BYTES: usize = 256 << 10;
 
 /// Where rows go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -61,8 +60,6 @@ pub struct CopyShape {
     pub direction: CopyDirection,
     pub is_binary: bool,
     pub columns: usize,
-    /// Not the client but a file of the server is written: the client is told nothing before the end.
-    pub to_file: bool,
 }
 
 pub(super) enum Copying {
@@ -100,30 +97,51 @@ pub(super) struct CopyIn {
 pub(super) struct CopyOut {
     plan: Arc<CopyPlan>,
     source: OutSource,
-    writer: Writer,
-    has_head: bool,
     count: u64,
     file: Option<File>,
-    framed: Vec<u8>,
+    /// How the query ended whose rows are written to the file.
+    queried: Option<Outcome>,
 }
 
 enum OutSource {
     Table {
-        cursor: TableCursor,
-        row: Row,
         statement: Arc<Prepared>,
+        pieces: Pieces,
     },
     /// Rows that the query gave.
     Rows {
         next: usize,
+        writer: Writer,
     },
 }
 
+/// Who writes a table's rows.
+enum Pieces {
+    /// Between two pieces.
+    Nobody,
+    Session(Box<TableWriter>),
+    Thread(Unloading),
+}
+
+/// A row that a query gave.
+struct GivenRow<'r> {
+    rows: &'r RowSet,
+    row: usize,
+}
+
+impl Cells for GivenRow<'_> {
+    fn value(&self, column: usize) -> Value<'_> {
+        self.rows.get(self.row, column)
+    }
+}
+
 /// A piece of what is copied out.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct CopyPiece {
     /// What it depends on: it may leave once this is durable.
     pub durable: Option<Cts>,
+    /// There is nothing yet: call it again after this.
+    pub wait: Option<Wait>,
     /// It was the last one.
     pub outcome: Option<Outcome>,
 }
@@ -131,16 +149,17 @@ pub struct CopyPiece {
 impl Session {
     /// What is being copied: after a statement was executed, and until its outcome is there.
     pub fn copying(&self) -> Option<CopyShape> {
-        let shape = |direction, format: &Format, to_file| CopyShape {
+        let shape = |direction, format: &Format| CopyShape {
             direction,
             is_binary: format.is_binary(),
             columns: format.names.len(),
-            to_file,
         };
         match self.copying.as_ref()? {
             Copying::In(copy) if copy.file.is_some() || copy.is_complete => None,
-            Copying::In(copy) => Some(shape(CopyDirection::In, copy.plan.format(), false)),
-            Copying::Out(copy) => Some(shape(CopyDirection::Out, copy.plan.format(), copy.file.is_some())),
+            Copying::In(copy) => Some(shape(CopyDirection::In, copy.plan.format())),
+            // The client is told nothing before the end.
+            Copying::Out(copy) if copy.file.is_some() => None,
+            Copying::Out(copy) => Some(shape(CopyDirection::Out, copy.plan.format())),
         }
     }
 
@@ -159,12 +178,9 @@ impl Session {
                 let file = create(place).map_err(|e| self.statement_failed(e))?;
                 let schema = self.schema_to_plan_by();
                 self.know_names(query.columns.iter().map(|column| column.ty), &schema);
-                self.copying = Some(Copying::Out(Box::new(CopyOut::new(
-                    plan,
-                    OutSource::Rows { next: 0 },
-                    file,
-                    &self.env.clock,
-                ))));
+                let writer = self.writer(plan.format(), query.columns.iter().map(|column| column.ty), file.is_some());
+                self.copying =
+                    Some(Copying::Out(Box::new(CopyOut::new(plan, OutSource::Rows { next: 0, writer }, file))));
                 rows.start(&query.columns);
                 return self.start(&query, &[], rows);
             }
@@ -309,6 +325,10 @@ impl Session {
 
     /// Reads the file, if it is one, and ends the COPY.
     pub(super) fn go_on_copying(&mut self) -> Result<Step, SqlError> {
+        if let Some(Copying::Out(_)) = self.copying {
+            // `filed` goes on.
+            return Ok(done(""));
+        }
         let step = self.finish_copying();
         step.map_err(|error| self.statement_failed(error))
     }
@@ -614,7 +634,7 @@ impl Session {
         self.inner.begin_statement();
         self.inner.check_snapshot()?;
         let plan = self.current(statement, plan)?;
-        let CopyPlan::Table { place, table, .. } = plan.as_ref() else {
+        let CopyPlan::Table { place, table, columns, .. } = plan.as_ref() else {
             unreachable!("invariant: a COPY TO stays one");
         };
         self.check_table_renewed(table)?;
@@ -630,21 +650,28 @@ impl Session {
         let file = create(place)?;
         let schema = self.inner.schema().clone();
         self.know_names(table.def.columns.iter().map(|column| column.ty), &schema);
-        let source =
-            OutSource::Table { cursor: TableCursor::default(), row: Row::default(), statement: statement.clone() };
-        self.copying = Some(Copying::Out(Box::new(CopyOut::new(&plan, source, file, &self.env.clock))));
+        let types = columns.iter().map(|&column| table.layout.column_type(usize::from(column)));
+        let writer = self.writer(plan.format(), types, file.is_some());
+        self.inner.note_table(table);
+        let writer = TableWriter::new(table, columns, self.inner.reader(), writer);
+        let source = OutSource::Table { statement: statement.clone(), pieces: Pieces::Session(Box::new(writer)) };
+        self.copying = Some(Copying::Out(Box::new(CopyOut::new(&plan, source, file))));
         Ok(done(""))
     }
 
-    /// Gives the next piece of what is copied out. `rows`: what the statement gave. `frame` is called behind the bytes of each row with where
-    /// they begin.
-    pub fn copy_out(
-        &mut self,
-        rows: &RowSet,
-        out: &mut Vec<u8>,
-        frame: &mut dyn FnMut(&mut Vec<u8>, usize),
-    ) -> Result<CopyPiece, SqlError> {
-        let piece = self.copy_piece(rows, out, frame).map_err(|error| self.copy_failed(error))?;
+    fn writer(&self, format: &Format, types: impl Iterator<Item = Type>, to_file: bool) -> Writer {
+        let framing = if to_file { Framing::NONE } else { self.copy_framing };
+        Writer::new(format, types, &self.env.clock, framing)
+    }
+
+    /// What stands before each record that `copy_out` gives.
+    pub fn frame_copies(&mut self, framing: Framing) {
+        self.copy_framing = framing;
+    }
+
+    /// Appends the next piece of what is copied out. `rows`: what the statement gave.
+    pub fn copy_out(&mut self, rows: &RowSet, out: &mut Vec<u8>) -> Result<CopyPiece, SqlError> {
+        let piece = self.copy_piece(rows, out).map_err(|error| self.copy_failed(error))?;
         if let Some(outcome) = &piece.outcome {
             let step = Ok(Step::Done(outcome.clone()));
             self.tell_state(&step);
@@ -653,31 +680,24 @@ impl Session {
         Ok(piece)
     }
 
-    fn copy_piece(
-        &mut self,
-        rows: &RowSet,
-        out: &mut Vec<u8>,
-        frame: &mut dyn FnMut(&mut Vec<u8>, usize),
-    ) -> Result<CopyPiece, SqlError> {
+    fn copy_piece(&mut self, rows: &RowSet, out: &mut Vec<u8>) -> Result<CopyPiece, SqlError> {
         self.look_around()?;
         let Some(Copying::Out(copy)) = &mut self.copying else {
             return Err(SqlError::new("55000", "no COPY TO is in progress"));
         };
-        let is_over = if copy.file.is_some() {
-            let mut piece = std::mem::take(&mut copy.framed);
-            piece.clear();
-            let is_over = copy.fill(&mut self.inner, rows, &mut piece, &mut |_, _| {})?;
-            let file = copy.file.as_mut().expect("just asked");
-            file.write_all(&piece).map_err(|e| SqlError::new("58030", format!("could not write to COPY file: {e}")))?;
-            copy.framed = piece;
-            is_over
-        } else {
-            copy.fill(&mut self.inner, rows, out, frame)?
-        };
+        let taken = copy.take(rows, out);
+        // It tells why rows cannot be read any more.
         self.inner.check_snapshot()?;
+        let is_over = match taken {
+            Taken::Piece(piece) => piece.is_last,
+            Taken::Nothing(written) => {
+                return Ok(CopyPiece { wait: Some(Wait(On::Other(Box::pin(written)))), ..CopyPiece::default() });
+            }
+            Taken::Ended => return Err(SqlError::new("XX000", "the thread of a COPY broke")),
+        };
         if !is_over {
             let durable = self.depends_on(self.inner.dependency());
-            return Ok(CopyPiece { durable, outcome: None });
+            return Ok(CopyPiece { durable, ..CopyPiece::default() });
         }
         let Some(Copying::Out(copy)) = self.copying.take() else {
             unreachable!("invariant: just seen");
@@ -694,7 +714,44 @@ impl Session {
                 }
             }
         };
-        Ok(CopyPiece { durable: outcome.durable, outcome: Some(outcome) })
+        Ok(CopyPiece { durable: outcome.durable, wait: None, outcome: Some(outcome) })
+    }
+
+    /// Where the statement that is done copies to a file of the server, its rows are written now.
+    pub(super) fn filed(&mut self, step: Result<Step, SqlError>, rows: &RowSet) -> Result<Step, SqlError> {
+        match (step, &mut self.copying) {
+            (Ok(Step::Done(queried)), Some(Copying::Out(copy))) if copy.file.is_some() => {
+                copy.queried.get_or_insert(queried);
+                let step = self.write_file(rows);
+                step.map_err(|error| self.statement_failed(error))
+            }
+            (step, _) => step,
+        }
+    }
+
+    fn write_file(&mut self, rows: &RowSet) -> Result<Step, SqlError> {
+        if self.inline_limit.is_some() {
+            return Ok(self.wait_copying(On::Elsewhere));
+        }
+        let Some(Copying::Out(copy)) = &mut self.copying else {
+            unreachable!("invariant: a COPY TO writes a file");
+        };
+        let mut file = copy.file.take().expect("invariant: it has one until it is written");
+        let queried = copy.queried.take();
+        let mut bytes = Vec::new();
+        loop {
+            bytes.clear();
+            let piece = self.copy_piece(rows, &mut bytes)?;
+            if let Some(mut wait) = piece.wait {
+                wait.block(None);
+            }
+            file.write_all(&bytes).map_err(|e| SqlError::new("58030", format!("could not write to COPY file: {e}")))?;
+            if let Some(outcome) = piece.outcome {
+                let (before, notices) =
+                    queried.map_or((None, Vec::new()), |queried| (queried.durable, queried.notices));
+                return Ok(Step::Done(Outcome { durable: outcome.durable.max(before), notices, ..outcome }));
+            }
+        }
     }
 }
 
@@ -775,85 +832,67 @@ impl CopyIn {
 }
 
 impl CopyOut {
-    fn new(plan: &Arc<CopyPlan>, source: OutSource, file: Option<File>, clock: &Clock) -> CopyOut {
-        CopyOut {
-            plan: plan.clone(),
-            source,
-            writer: Writer::new(clock),
-            has_head: false,
-            count: 0,
-            file,
-            framed: Vec::new(),
-        }
+    fn new(plan: &Arc<CopyPlan>, source: OutSource, file: Option<File>) -> CopyOut {
+        CopyOut { plan: plan.clone(), source, count: 0, file, queried: None }
     }
 
-    /// Writes rows until there are enough; true at the end.
-    fn fill(
-        &mut self,
-        session: &mut freshet_engine::txn::Session,
-        rows: &RowSet,
-        out: &mut Vec<u8>,
-        frame: &mut dyn FnMut(&mut Vec<u8>, usize),
-    ) -> Result<bool, SqlError> {
-        let plan = self.plan.clone();
-        let format = plan.format();
-        let limit = out.len() + PIECE_BYTES;
-        let start = out.len();
-        let long: Vec<usize> = match plan.as_ref() {
-            CopyPlan::Table { table, columns, .. } => {
-                columns.iter().map(|&c| usize::from(c)).filter(|&c| table.layout.lies_elsewhere(c)).collect()
+    /// Appends the next piece to `out`.
+    fn take(&mut self, rows: &RowSet, out: &mut Vec<u8>) -> Taken {
+        let mut piece = Piece { bytes: std::mem::take(out), ..Piece::default() };
+        let taken = match &mut self.source {
+            OutSource::Rows { next, writer } => {
+                write_rows(writer, rows, next, &mut piece);
+                Taken::Piece(piece)
             }
-            _ => Vec::new(),
+            OutSource::Table { pieces, .. } => pieces.take(piece),
         };
-        if !std::mem::replace(&mut self.has_head, true) && self.writer.head(format, out) && !format.is_binary() {
-            frame(out, start);
-        }
-        // In the binary format the head stands before the first row, in one message with it, as PostgreSQL sends it.
-        let mut begin = start;
-        if !format.is_binary() {
-            begin = out.len();
-        }
-        while out.len() < limit {
-            let is_row = match &mut self.source {
-                OutSource::Rows { next } if *next < rows.len() => {
-                    let values = (0..rows.columns().len()).map(|c| (rows.column_type(c), rows.get(*next, c)));
-                    self.writer.row(format, values, out);
-                    *next += 1;
-                    true
-                }
-                OutSource::Rows { .. } => false,
-                OutSource::Table { cursor, row, .. } => {
-                    let CopyPlan::Table { table, columns, .. } = plan.as_ref() else {
-                        unreachable!("invariant: a table is copied");
-                    };
-                    match session.scan_next(table, cursor, row) {
-                        None => false,
-                        Some(_) => {
-                            for &column in &long {
-                                session.fetch_long(table, row, column);
-                            }
-                            let value = |&c: &u16| {
-                                let column = usize::from(c);
-                                (table.layout.column_type(column), row.get(&table.layout, column))
-                            };
-                            self.writer.row(format, columns.iter().map(value), out);
-                            true
-                        }
-                    }
-                }
-            };
-            if !is_row {
-                self.writer.tail(format, out);
-                if out.len() > begin {
-                    frame(out, begin);
-                }
-                return Ok(true);
+        match taken {
+            Taken::Piece(mut piece) => {
+                self.count += piece.rows;
+                *out = std::mem::take(&mut piece.bytes);
+                Taken::Piece(piece)
             }
-            self.count += 1;
-            frame(out, begin);
-            begin = out.len();
+            other => other,
         }
-        Ok(false)
+    }
+}
+
+impl Pieces {
+    /// The next piece, in the memory of this one if it is to be written.
+    fn take(&mut self, mut piece: Piece) -> Taken {
+        match std::mem::replace(self, Pieces::Nobody) {
+            Pieces::Session(mut writer) => {
+                if writer.write(&mut piece).is_err() {
+                    return Taken::Ended;
+                }
+                if !piece.is_last {
+                    *self = match Unloading::start(*writer) {
+                        Ok(unloading) => Pieces::Thread(unloading),
+                        Err(writer) => Pieces::Session(Box::new(writer)),
+                    };
+                }
+                Taken::Piece(piece)
+            }
+            Pieces::Thread(unloading) => {
+                let taken = unloading.take(piece.bytes);
+                *self = Pieces::Thread(unloading);
+                taken
+            }
+            Pieces::Nobody => Taken::Ended,
+        }
+    }
+}
+
+fn write_rows(writer: &mut Writer, rows: &RowSet, next: &mut usize, piece: &mut Piece) {
+    writer.head(&mut piece.bytes);
+    let limit = piece.bytes.len() + PIECE_BYTES;
+    while *next < rows.len() && piece.bytes.len() < limit {
+        writer.row(&GivenRow { rows, row: *next }, &mut piece.bytes);
+        (*next, piece.rows) = (*next + 1, piece.rows + 1);
+    }
+    piece.is_last = *next == rows.len();
+    if piece.is_last {
+        writer.tail(&mut piece.bytes);
     }
 }
 

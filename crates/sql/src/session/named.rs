@@ -588,6 +588,7 @@ impl Session {
 
     /// A statement has come to a step: if it was a DECLARE's query and is over, its rows are the cursor's.
     pub(super) fn declared(&mut self, step: Result<Step, SqlError>, rows: &mut RowSet) -> Result<Step, SqlError> {
+        let step = self.filed(step, rows);
         self.tell_state(&step);
         self.watched(&step);
         match step {

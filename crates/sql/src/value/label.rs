@@ -3,7 +3,7 @@
 //! A value is the number of its label. What that is the catalog knows, which the clock has.
 
 use super::zone::Clock;
-use super::{Datum, fault, pgtype, text};
+use super::{Datum, digits, fault, pgtype, text};
 use crate::error::SqlError;
 use freshet_engine::catalog::EnumType;
 use freshet_engine::schema::{EnumId, Type};
@@ -37,7 +37,7 @@ pub(crate) fn write(id: EnumId, number: i64, clock: &Clock, out: &mut Vec<u8>) {
     let label = clock.catalog.get().and_then(|catalog| catalog.label_of(id, number));
     match label {
         Some(label) => out.extend_from_slice(label.as_bytes()),
-        None => text::write_int(number, out),
+        None => digits::write(number, out),
     }
 }
 

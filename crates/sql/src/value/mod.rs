@@ -5,6 +5,7 @@ mod array;
 mod binary;
 pub mod cast;
 mod datetime;
+pub(crate) mod digits;
 mod fault;
 mod float;
 pub mod function;

@@ -3,9 +3,9 @@
 //! Names need a catalog, which the clock has; without one a number is written as it is.
 
 use super::array::{Array, Dimension};
-use super::text::{trim_space, write_int};
+use super::text::trim_space;
 use super::zone::Clock;
-use super::{Datum, fault, pgtype};
+use super::{Datum, digits, fault, pgtype};
 use crate::error::SqlError;
 use freshet_engine::schema::{OidKind, Type, VectorKind};
 
@@ -42,12 +42,12 @@ fn read_number(text: &[u8], type_name: &str) -> Result<u32, SqlError> {
 /// The output function.
 pub(crate) fn write(kind: OidKind, number: u32, clock: &Clock, out: &mut Vec<u8>) {
     match clock.catalog.get() {
-        _ if !kind.has_name() => write_int(number.into(), out),
+        _ if !kind.has_name() => digits::write(number.into(), out),
         Some(catalog) => out.extend_from_slice(catalog.show(kind, number).as_bytes()),
         None => match pgtype::from_oid(number, -1) {
             Some(ty) if kind == OidKind::Type => out.extend_from_slice(pgtype::name(ty).as_bytes()),
             _ if number == 0 => out.push(b'-'),
-            _ => write_int(number.into(), out),
+            _ => digits::write(number.into(), out),
         },
     }
 }
@@ -78,7 +78,7 @@ pub(crate) fn write_vector(kind: VectorKind, stored: &[u8], out: &mut Vec<u8>) {
             out.push(b' ');
         }
         if let Datum::Int(v) = item {
-            write_int(*v, out);
+            digits::write(*v, out);
         }
     }
 }

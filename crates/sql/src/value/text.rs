@@ -4,7 +4,7 @@
 
 use super::interval::Interval;
 use super::zone::Clock;
-use super::{Datum, array, datetime, fault, float, interval, json, label, numeric, oid, pgtype, record};
+use super::{Datum, array, datetime, digits, fault, float, interval, json, label, numeric, oid, pgtype, record};
 use crate::error::SqlError;
 use freshet_engine::schema::{SystemKind, Type, Value};
 
@@ -88,7 +88,7 @@ pub(crate) fn rounded(datum: Datum, digits: u8) -> Datum {
 pub(crate) fn write(ty: Type, value: &Value<'_>, clock: &Clock, out: &mut Vec<u8>) {
     match (ty, *value) {
         (Type::Bool, Value::Bool(v)) => out.push(if v { b't' } else { b'f' }),
-        (Type::Int2 | Type::Int4 | Type::Int8, Value::Int(v)) => write_int(v, out),
+        (Type::Int2 | Type::Int4 | Type::Int8, Value::Int(v)) => digits::write(v, out),
         (Type::Float4, Value::Float(v)) => float::write_float4(v as f32, out),
         (Type::Float8, Value::Float(v)) => float::write_float8(v, out),
         (Type::Decimal { scale, .. }, Value::Decimal(v)) => numeric::write_decimal(v, scale, out),
@@ -125,10 +125,6 @@ pub(crate) fn trim_space(text: &[u8]) -> &[u8] {
     };
     let last = text.iter().rposition(|b| !is_space(*b));
     &text[first..last.map_or(first, |i| i + 1)]
-}
-
-pub(crate) fn write_int(value: i64, out: &mut Vec<u8>) {
-    out.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
 }
 
 /// Any beginning of `true`, `false`, `yes`, `no`; `on`, `off`, `of`, `1`, `0`.
