@@ -4,7 +4,7 @@ pub mod aggregate;
 mod array;
 mod binary;
 pub mod cast;
-mod datetime;
+pub(crate) mod datetime;
 mod fault;
 mod float;
 pub mod function;
@@ -33,7 +33,7 @@ pub use interval::IntervalStyle;
 pub(crate) use json::write_string as write_json_string;
 pub use numeric::Numeric;
 pub(crate) use text::limit_length;
-pub use zone::{Clock, Zone};
+pub use zone::{Clock, Seeded, Zone};
 
 use crate::error::SqlError;
 use freshet_engine::schema::{Type, Value};

@@ -34,6 +34,8 @@ pub enum ArrayFunction {
     Contains,
     IsContained,
     Overlaps,
+    /// `width_bucket` among thresholds.
+    Bucket,
     /// An array with a value at a subscript.
     Set,
     /// An array with another at a range of subscripts.
@@ -101,6 +103,7 @@ fn forms(name: &str) -> &'static [(ArrayFunction, &'static [Is], Gives)] {
             (F::ToString, &[Is::Array, Is::Text], Gives::Text),
             (F::ToString, &[Is::Array, Is::Text, Is::Text], Gives::Text),
         ],
+        "width_bucket" => &[(F::Bucket, &[Is::Element, Is::Array], Gives::Int)],
         "@>" => &[(F::Contains, &[Is::Array, Is::Array], Gives::Bool)],
         "<@" => &[(F::IsContained, &[Is::Array, Is::Array], Gives::Bool)],
         "&&" => &[(F::Overlaps, &[Is::Array, Is::Array], Gives::Bool)],
@@ -290,6 +293,7 @@ impl ArrayFunction {
             F::Trim => return trimmed(a, array),
             F::Contains => Datum::Bool(contains(a, &array, &a.array(1))),
             F::IsContained => Datum::Bool(contains(a, &a.array(1), &array)),
+            F::Bucket => return super::math::width_bucket_among(a),
             _ => {
                 let other = a.array(1);
                 let shared = |item: &Datum| *item != Datum::Null && has(element(a.types[0]), &other.items, item);
