@@ -906,8 +906,14 @@ impl Binder<'_> {
     }
 
     fn env(&mut self, value: EnvValue, ty: Type) -> Bound {
-        self.uses_clock |=
-            matches!(value, EnvValue::Now | EnvValue::StatementTime | EnvValue::LocalTimestamp | EnvValue::CurrentDate | EnvValue::LocalTime);
+        self.uses_clock |= matches!(
+            value,
+            EnvValue::Now
+                | EnvValue::StatementTime
+                | EnvValue::LocalTimestamp
+                | EnvValue::CurrentDate
+                | EnvValue::LocalTime
+        );
         Bound::new(Expr::Env(value), ty)
     }
 

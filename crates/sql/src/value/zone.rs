@@ -126,7 +126,8 @@ impl Named {
         if now.abbreviation() == wanted {
             return Some(now.offset().seconds().into());
         }
-        let change = |change: jiff::tz::TimeZoneTransition<'_>| (change.abbreviation() == wanted).then(|| change.offset());
+        let change =
+            |change: jiff::tz::TimeZoneTransition<'_>| (change.abbreviation() == wanted).then(|| change.offset());
         let before = self.zone.preceding(moment).take(CHANGES_MAX).find_map(change);
         let offset = before.or_else(|| self.zone.following(moment).take(CHANGES_MAX).find_map(change));
         offset.map(|offset| offset.seconds().into())

@@ -6,7 +6,7 @@ use crate::bind::record::must_compare;
 use crate::error::SqlError;
 use crate::value::array::{Array, Dimension};
 use crate::value::{Datum, cast, text as texts};
-use freshet_engine::schema::Type;
+use freshet_engine::schema::{Type, Value};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum ArrayFunction {
@@ -262,6 +262,8 @@ impl ArrayFunction {
                 return Ok(Array::of(a.values.iter().map(|v| Datum::from(*v)).collect()).to_datum(element(a.result)));
             }
             F::Nest => return nest(a),
+            F::Bucket if a.values.iter().any(Value::is_null) => return Ok(Datum::Null),
+            F::Bucket => return super::math::width_bucket_among(a),
             F::Append | F::Prepend | F::Cat => return self.joined(a),
             F::Position | F::Positions => return if a.is_null(0) { Ok(Datum::Null) } else { self.positions(a) },
             F::Remove | F::Replace => return if a.is_null(0) { Ok(Datum::Null) } else { self.without(a) },
@@ -293,7 +295,6 @@ impl ArrayFunction {
             F::Trim => return trimmed(a, array),
             F::Contains => Datum::Bool(contains(a, &array, &a.array(1))),
             F::IsContained => Datum::Bool(contains(a, &a.array(1), &array)),
-            F::Bucket => return super::math::width_bucket_among(a),
             _ => {
                 let other = a.array(1);
                 let shared = |item: &Datum| *item != Datum::Null && has(element(a.types[0]), &other.items, item);

@@ -598,7 +598,8 @@ pub(super) fn pg_index_has_property(a: &Arguments<'_>) -> Result {
 pub(super) fn pg_index_column_has_property(a: &Arguments<'_>) -> Result {
     let Some((index, is_ordered)) = index_at(catalog(a)?, oid_at(a, 0)) else { return Ok(Datum::Null) };
     let property = a.text(2).to_ascii_lowercase();
-    let Some(at) = usize::try_from(a.int(1) - 1).ok().filter(|&at| at < index.def.columns.len() + index.def.include.len())
+    let Some(at) =
+        usize::try_from(a.int(1) - 1).ok().filter(|&at| at < index.def.columns.len() + index.def.include.len())
     else {
         return Ok(Datum::Null);
     };

@@ -166,7 +166,8 @@ pub(super) fn set_lax(a: &Arguments<'_>) -> Result {
         return Ok(Datum::Null);
     }
     if a.len() > 4 && a.is_null(4) {
-        let message = "null_value_treatment must be \"delete_key\", \"return_target\", \"use_json_null\", or \"raise_exception\"";
+        let message =
+            "null_value_treatment must be \"delete_key\", \"return_target\", \"use_json_null\", or \"raise_exception\"";
         return Err(SqlError::new("22023", message));
     }
     if !a.is_null(2) {
@@ -175,7 +176,9 @@ pub(super) fn set_lax(a: &Arguments<'_>) -> Result {
     match if a.len() > 4 { a.text(4) } else { "use_json_null" } {
         "raise_exception" => Err(SqlError::new("22004", "JSON value must not be null")
             .with_detail("Exception was raised because null_value_treatment is \"raise_exception\".")
-            .with_hint("To avoid, either change the null_value_treatment argument or ensure that an SQL NULL is not passed.")),
+            .with_hint(
+                "To avoid, either change the null_value_treatment argument or ensure that an SQL NULL is not passed.",
+            )),
         "use_json_null" => {
             let none = Json::Null.to_datum();
             let mut values = a.values.to_vec();

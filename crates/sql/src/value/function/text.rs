@@ -388,7 +388,11 @@ pub(super) fn not_like_bytes(a: &Arguments<'_>) -> Result {
 }
 
 /// A pattern whose escape is another one, or nothing, with a backslash in its place.
-fn with_backslashes<T: Copy + PartialEq>(pattern: &[T], escape: &[T], backslash: T) -> std::result::Result<Vec<T>, SqlError> {
+fn with_backslashes<T: Copy + PartialEq>(
+    pattern: &[T],
+    escape: &[T],
+    backslash: T,
+) -> std::result::Result<Vec<T>, SqlError> {
     let escape = match escape {
         [] => None,
         [one] => Some(*one),

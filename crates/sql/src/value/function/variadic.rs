@@ -116,7 +116,9 @@ pub(super) fn resolve(name: &str, arguments: &[Option<Type>]) -> Option<Result<F
             }
             arguments.first().is_some_and(|ty| ty.is_none_or(cast::is_text))
         }
-        Variadic::ToJson if name == "array_to_json" => matches!(types.as_slice(), [Type::Array(_)] | [Type::Array(_), Type::Bool]),
+        Variadic::ToJson if name == "array_to_json" => {
+            matches!(types.as_slice(), [Type::Array(_)] | [Type::Array(_), Type::Bool])
+        }
         Variadic::ToJson if name == "row_to_json" => matches!(types.as_slice(), [RECORD] | [RECORD, Type::Bool]),
         Variadic::Collation => {
             let collates = |ty: &Type| cast::is_text(*ty) || *ty == Type::Name;
