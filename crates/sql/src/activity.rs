@@ -158,6 +158,7 @@ impl Member {
 /// The sessions of a database that a server serves, by their process numbers.
 #[derive(Default)]
 pub struct Activity {
+    opened: Opened,
     members: Mutex<BTreeMap<i32, Arc<Member>>>,
     /// Sessions that a server ever served.
     joined: AtomicU64,
@@ -174,6 +175,14 @@ pub struct Activity {
     defaults_version: AtomicU64,
 }
 
+struct Opened(i64);
+
+impl Default for Opened {
+    fn default() -> Opened {
+        Opened(crate::session::now())
+    }
+}
+
 impl std::fmt::Debug for Activity {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Activity({})", self.members.lock().len())
@@ -181,6 +190,11 @@ impl std::fmt::Debug for Activity {
 }
 
 impl Activity {
+    /// When the database was opened, as the clock has it.
+    pub fn opened_us(&self) -> i64 {
+        self.opened.0
+    }
+
     /// A number that no other transaction of this database has: above each one's that asked before, and above the newest commit's, which is above those
     /// of earlier runs.
     pub(crate) fn number_transaction(&self, newest: Cts) -> i64 {

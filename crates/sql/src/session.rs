@@ -58,7 +58,7 @@ use crate::shape::{self, Shape, Taken};
 use crate::sleep::Sleep;
 use crate::statistics::SAMPLE_ROWS;
 use crate::value::cast::{self, CastContext};
-use crate::value::{self, Clock, Datum};
+use crate::value::{self, Clock, Datum, Seeded};
 use freshet_engine::catalog::{NamespaceId, Schema, SchemaPath, Table};
 use freshet_engine::engine::{Account, Claim, Engine, Kind};
 use freshet_engine::ids::Cts;
@@ -316,7 +316,8 @@ impl Session {
         let (version, defaults) = cache.activity.defaults();
         let settings = Settings::with_defaults(defaults);
         let (dates, intervals) = (settings.dates, settings.intervals);
-        let clock = Clock { zone: settings.zone.clone(), dates, intervals, ..Clock::default() };
+        let seeded = Seeded::of_session();
+        let clock = Clock { zone: settings.zone.clone(), dates, intervals, seeded, ..Clock::default() };
         Ok(Session {
             watching: watch::Watching::new(cache.activity.counts.counting(), version),
             _account: account,
@@ -1038,6 +1039,7 @@ impl Session {
                 // A definition may compute defaults for rows that are there, or go on as an INSERT.
                 if statement.uses_clock || matches!(statement.plan, Plan::Define(_)) {
                     self.read_clock();
+                    self.env.statement = now();
                 }
                 self.attempt(statement, parameters, rows)
             }

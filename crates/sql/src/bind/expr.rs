@@ -667,6 +667,9 @@ impl Binder<'_> {
         let (value, pattern) = (self.bind(expr, scope)?, self.bind(pattern, scope)?);
         let op = if insensitive { BinaryOp::ILike } else { BinaryOp::Like };
         let operator = BinaryOperator::resolve(op, value.ty, pattern.ty)?;
+        if operator.left == Type::Bytea {
+            return self.like_bytes(value, pattern, escape, negated);
+        }
         let value = match value.ty {
             Some(Type::Char(_)) => self.with_blanks(value)?.expr,
             _ => self.coerce(value, operator.left, CastContext::Implicit)?,
@@ -681,6 +684,13 @@ impl Binder<'_> {
             },
             Type::Bool,
         ))
+    }
+
+    fn like_bytes(&mut self, value: Bound, pattern: Bound, escape: Option<char>, negated: bool) -> Bind<Bound> {
+        let escape = escape.map_or(Datum::Bytes(Box::default()), |c| Datum::Bytes(c.to_string().into_bytes().into()));
+        let escape = Bound::new(Expr::Const(escape), Type::Bytea);
+        let pattern = self.call_bound("like_escape", vec![pattern, escape])?;
+        self.call_bound(if negated { "notlike" } else { "like" }, vec![value, pattern])
     }
 
     fn case(
@@ -896,8 +906,14 @@ impl Binder<'_> {
     }
 
     fn env(&mut self, value: EnvValue, ty: Type) -> Bound {
-        self.uses_clock |=
-            matches!(value, EnvValue::Now | EnvValue::LocalTimestamp | EnvValue::CurrentDate | EnvValue::LocalTime);
+        self.uses_clock |= matches!(
+            value,
+            EnvValue::Now
+                | EnvValue::StatementTime
+                | EnvValue::LocalTimestamp
+                | EnvValue::CurrentDate
+                | EnvValue::LocalTime
+        );
         Bound::new(Expr::Env(value), ty)
     }
 
@@ -1457,7 +1473,10 @@ fn environment(name: &str) -> Option<(EnvValue, Type)> {
 
 fn environment_call(name: &str) -> Option<(EnvValue, Type)> {
     Some(match name {
-        "now" | "transaction_timestamp" | "statement_timestamp" => (EnvValue::Now, Type::Timestamptz),
+        "now" | "transaction_timestamp" => (EnvValue::Now, Type::Timestamptz),
+        "statement_timestamp" => (EnvValue::StatementTime, Type::Timestamptz),
+        "pg_postmaster_start_time" | "pg_conf_load_time" => (EnvValue::OpenedTime, Type::Timestamptz),
+        "getpgusername" => (EnvValue::User, Type::Name),
         "version" => (EnvValue::Version, Type::Text),
         "current_database" => (EnvValue::Database, Type::Name),
         "current_schema" => (EnvValue::Schema, Type::Name),

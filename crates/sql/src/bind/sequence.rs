@@ -40,6 +40,8 @@ impl Binder<'_> {
             ("setval", 2 | 3) => SequenceCall::Set,
             ("lastval", 0) => {
                 self.uses_sequences = true;
+                // It asks the catalog whether the sequence is there still.
+                self.uses_clock = true;
                 return Ok(Some(Bound::new(Expr::LastValue, Type::Int8)));
             }
             _ => return Ok(None),

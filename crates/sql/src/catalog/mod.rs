@@ -102,7 +102,7 @@ impl Catalog {
         match &self.session {
             Some(facts) => {
                 let (dates, intervals) = (facts.dates, facts.intervals);
-                Clock { zone: facts.zone.clone(), dates, intervals, catalog, now: 0 }
+                Clock { zone: facts.zone.clone(), dates, intervals, catalog, ..Clock::default() }
             }
             None => Clock { catalog, ..Clock::default() },
         }

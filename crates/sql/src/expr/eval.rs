@@ -311,6 +311,8 @@ fn environment(what: EnvValue, env: &Env) -> Scalar<'_> {
     let local = || env.clock.zone.to_local(env.clock.now);
     let value = match what {
         EnvValue::Now => Value::Int(env.clock.now),
+        EnvValue::StatementTime => Value::Int(env.statement),
+        EnvValue::OpenedTime => env.activity.as_ref().map_or(Value::Null, |activity| Value::Int(activity.opened_us())),
         EnvValue::LocalTimestamp => Value::Int(local()),
         EnvValue::CurrentDate => Value::Int(local().div_euclid(MICROS_PER_DAY)),
         EnvValue::LocalTime => Value::Int(local().rem_euclid(MICROS_PER_DAY)),

@@ -38,6 +38,10 @@ use std::sync::atomic::{AtomicI64, Ordering};
 pub enum EnvValue {
     /// The transaction's start.
     Now,
+    /// The statement's.
+    StatementTime,
+    /// When the database was opened.
+    OpenedTime,
     LocalTimestamp,
     CurrentDate,
     LocalTime,
@@ -112,6 +116,8 @@ pub struct Env {
     pub changes: bool,
     /// The session's zone, and when its transaction began.
     pub clock: Clock,
+    /// When the statement began, if it asks.
+    pub statement: i64,
     /// The name of the role whose rights are in force.
     pub user: String,
     /// The name of the role that the session is of.

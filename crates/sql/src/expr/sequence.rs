@@ -9,6 +9,7 @@ use super::Expr;
 use super::eval::{Frame, Scalar, evaluate};
 use super::sleep::Sleeps;
 use crate::bind::names::is_temporary;
+use crate::catalog::Relation;
 use crate::error::SqlError;
 use crate::role::Access;
 use crate::role::acl::Privileges;
@@ -303,6 +304,11 @@ pub fn last_value<'a>(frame: &Frame<'a>) -> Result<Scalar<'a>, SqlError> {
     if let (Some(access), Some(last)) = (&inner.access, inner.last) {
         access.check_sequence(last, Privileges::USAGE.with(Privileges::SELECT))?;
     }
-    let value = inner.last.and_then(|last| inner.given.get(&last));
+    // A sequence that was dropped has no value any more.
+    let is_there = |last: &u32| {
+        let catalog = frame.env.clock.catalog.get();
+        catalog.is_none_or(|catalog| matches!(catalog.relation(*last), Some(Relation::Sequence(_))))
+    };
+    let value = inner.last.filter(is_there).and_then(|last| inner.given.get(&last));
     value.map(|value| int(*value)).ok_or_else(|| SqlError::new("55000", "lastval is not yet defined in this session"))
 }

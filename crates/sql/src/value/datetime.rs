@@ -7,6 +7,7 @@
 //! 1. the text is cut into fields by their look: `12:30` is a time, `1/2/03` a date, `+02` a zone, `8` a number;
 //! 2. fields are given to year, month, day and time in the order met, each taking what is still missing.
 
+pub(crate) mod abbreviations;
 mod parse;
 mod style;
 

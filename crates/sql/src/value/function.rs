@@ -23,6 +23,7 @@ mod calendar;
 mod catalog;
 mod fields;
 mod formatting;
+mod hash;
 mod interval;
 pub(crate) mod json;
 mod math;

@@ -4,6 +4,7 @@ pub mod aggregate;
 mod array;
 mod binary;
 pub mod cast;
+pub(crate) mod datetime;
 mod datetime;
 pub(crate) mod digits;
 mod fault;
@@ -34,7 +35,7 @@ pub use interval::IntervalStyle;
 pub(crate) use json::write_string as write_json_string;
 pub use numeric::Numeric;
 pub(crate) use text::limit_length;
-pub use zone::{Clock, Zone};
+pub use zone::{Clock, Seeded, Zone};
 
 use crate::error::SqlError;
 use freshet_engine::schema::{Type, Value};

@@ -365,7 +365,10 @@ impl BinaryOperator {
             _ => value,
         };
         let fold = matches!(self.op, BinaryOp::ILike | BinaryOp::NotILike);
-        let matched = pattern::like(value, like, Some('\\'), fold)?;
+        let matched = match self.left {
+            Type::Bytea => pattern::like_bytes(value, like, Some(b'\\'))?,
+            _ => pattern::like(value, like, Some('\\'), fold)?,
+        };
         Ok(matched != matches!(self.op, BinaryOp::NotLike | BinaryOp::NotILike))
     }
 }

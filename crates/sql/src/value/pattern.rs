@@ -15,6 +15,39 @@ pub fn like(value: &[u8], pattern: &[u8], escape: Option<char>, fold: bool) -> R
     matches(value, pattern, escape)
 }
 
+/// As [`like`], with bytes for characters.
+pub fn like_bytes(value: &[u8], pattern: &[u8], escape: Option<u8>) -> Result<bool, SqlError> {
+    let (mut at, mut next) = (0, 0);
+    let mut retry: Option<(usize, usize)> = None;
+    loop {
+        let is_escape = pattern.get(next).is_some_and(|byte| escape == Some(*byte));
+        let step = match pattern.get(next) {
+            None if at == value.len() => return Ok(true),
+            None => None,
+            Some(b'%') if !is_escape => {
+                next += 1;
+                retry = Some((next, at));
+                continue;
+            }
+            Some(_) if at == value.len() => None,
+            Some(b'_') if !is_escape => Some(next + 1),
+            Some(_) if is_escape => match pattern.get(next + 1) {
+                None => return Err(fault::pattern_ends_with_escape()),
+                Some(byte) => (value[at] == *byte).then_some(next + 2),
+            },
+            Some(byte) => (value[at] == *byte).then_some(next + 1),
+        };
+        match (step, retry) {
+            (Some(after), _) => (at, next) = (at + 1, after),
+            (None, Some((after, from))) if from < value.len() => {
+                retry = Some((after, from + 1));
+                (at, next) = (from + 1, after);
+            }
+            (None, _) => return Ok(false),
+        }
+    }
+}
+
 /// What an element of a pattern matches.
 enum Element<'a> {
     Run,

@@ -10,6 +10,7 @@ use crate::error::SqlError;
 use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::tz::{AmbiguousOffset, Offset, TimeZone};
+use parking_lot::Mutex;
 use std::sync::Arc;
 
 /// Seconds from 1970 to 2000.
@@ -18,6 +19,9 @@ const EPOCH_S: i64 = 946_684_800;
 const CYCLE_S: i64 = 146_097 * 86_400;
 /// After these years moments are looked up a number of cycles nearer; before them a zone had its first time already.
 const NEAR_S: std::ops::Range<i64> = -60_000_000_000..60_000_000_000;
+
+/// Changes of a zone that are searched for an abbreviation, each way: there is an end to those that its rules foresee.
+const CHANGES_MAX: usize = 400;
 
 /// What values are read and written by: the session's zone and its styles of dates and intervals, when its transaction began (microseconds since
 /// 2000-01-01 UTC), and the catalog in which names of objects are found.
@@ -28,6 +32,7 @@ pub struct Clock {
     pub catalog: Known,
     pub dates: DateStyle,
     pub intervals: IntervalStyle,
+    pub seeded: Seeded,
 }
 
 impl Clock {
@@ -38,7 +43,54 @@ impl Clock {
         catalog: Known(None),
         dates: DateStyle::DEFAULT,
         intervals: IntervalStyle::Postgres,
+        seeded: Seeded(None),
     };
+}
+
+/// The numbers that `random()` gives a session after `setseed`: xoroshiro128**, as PostgreSQL 15 computes them. All clocks are equal in this.
+#[derive(Clone, Debug, Default)]
+pub struct Seeded(Option<Arc<Mutex<Option<[u64; 2]>>>>);
+
+impl Seeded {
+    /// Of a session.
+    pub fn of_session() -> Seeded {
+        Seeded(Some(Arc::default()))
+    }
+
+    pub(crate) fn set(&self, seed: f64) {
+        let mut state = (((1_u64 << 52) - 1) as f64 * seed) as i64 as u64;
+        let mut next = || {
+            state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let mixed = (state ^ state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+            mixed ^ mixed >> 31
+        };
+        let words = [next(), next()];
+        if let Some(shared) = &self.0 {
+            *shared.lock() = Some(words);
+        }
+    }
+
+    /// The next 64 bits; `None`: the session was given no seed.
+    pub(crate) fn next(&self) -> Option<u64> {
+        let mut shared = self.0.as_ref()?.lock();
+        let words = shared.as_mut()?;
+        let (first, mixed) = (words[0], words[1] ^ words[0]);
+        *words = [first.rotate_left(24) ^ mixed ^ mixed << 16, mixed.rotate_left(37)];
+        Some(first.wrapping_mul(5).rotate_left(7).wrapping_mul(9))
+    }
+}
+
+impl PartialEq for Seeded {
+    fn eq(&self, _: &Seeded) -> bool {
+        true
+    }
+}
+
+impl Eq for Seeded {}
+
+impl std::hash::Hash for Seeded {
+    fn hash<H: std::hash::Hasher>(&self, _: &mut H) {}
 }
 
 /// A time zone. Cheap to clone.
@@ -61,6 +113,25 @@ pub struct Fixed {
 pub struct Named {
     zone: TimeZone,
     name: String,
+    /// Its time is the one that it calls so, whether it is in force or not.
+    abbreviation: Option<String>,
+}
+
+impl Named {
+    /// Seconds east of Greenwich of the time with the abbreviation: as it was last, or else as it will be first.
+    fn abbreviated_s(&self, moment: i64) -> Option<i64> {
+        let wanted = self.abbreviation.as_deref()?;
+        let moment = near(moment);
+        let now = self.zone.to_offset_info(moment);
+        if now.abbreviation() == wanted {
+            return Some(now.offset().seconds().into());
+        }
+        let change =
+            |change: jiff::tz::TimeZoneTransition<'_>| (change.abbreviation() == wanted).then(|| change.offset());
+        let before = self.zone.preceding(moment).take(CHANGES_MAX).find_map(change);
+        let offset = before.or_else(|| self.zone.following(moment).take(CHANGES_MAX).find_map(change));
+        offset.map(|offset| offset.seconds().into())
+    }
 }
 
 impl PartialEq for Zone {
@@ -106,10 +177,18 @@ impl Zone {
         match jiff::tz::db().get(name) {
             Ok(zone) => {
                 let name = zone.iana_name().unwrap_or(name).to_owned();
-                Some(Zone::Named(Arc::new(Named { zone, name })))
+                Some(Zone::Named(Arc::new(Named { zone, name, abbreviation: None })))
             }
             Err(_) => posix(name),
         }
+    }
+
+    /// The time that a zone calls by an abbreviation.
+    pub(crate) fn abbreviated(place: &str, abbreviation: &str) -> Option<Zone> {
+        let zone = jiff::tz::db().get(place).ok()?;
+        let abbreviation = abbreviation.to_ascii_uppercase();
+        let name = abbreviation.clone();
+        Some(Zone::Named(Arc::new(Named { zone, name, abbreviation: Some(abbreviation) })))
     }
 
     /// Those that there are by name.
@@ -172,7 +251,9 @@ impl Zone {
         match self {
             Zone::Utc => 0,
             Zone::Fixed(fixed) => fixed.offset_s,
-            Zone::Named(named) => named.zone.to_offset(near(moment)).seconds().into(),
+            Zone::Named(named) => {
+                named.abbreviated_s(moment).unwrap_or_else(|| named.zone.to_offset(near(moment)).seconds().into())
+            }
         }
     }
 
@@ -206,7 +287,8 @@ impl Zone {
                     AmbiguousOffset::Gap { before, .. } => before,
                     AmbiguousOffset::Fold { after, .. } => after,
                 };
-                local.saturating_sub(i64::from(offset.seconds()) * SECOND_US)
+                let moment = local.saturating_sub(i64::from(offset.seconds()) * SECOND_US);
+                named.abbreviated_s(moment).map_or(moment, |offset_s| local.saturating_sub(offset_s * SECOND_US))
             }
         }
     }

@@ -1,5 +1,6 @@
 //! The input side: fields, and what each of them turns out to mean.
 
+use super::abbreviations::{self, Abbreviation};
 use super::*;
 use crate::error::SqlError;
 use crate::value::fault;
@@ -128,8 +129,10 @@ fn shown(clock: &Clock) -> i64 {
 
 /// A zone by name, or by an abbreviation in use.
 pub(crate) fn zone_named(name: &str) -> Result<Zone, SqlError> {
-    if let Some(Word::Zone(hours, minutes)) = zone_of(&name.to_ascii_lowercase()) {
-        return Ok(Zone::east(hours * 3600 + minutes * 60));
+    match zone_of(&name.to_ascii_lowercase()) {
+        Some(Word::Zone(offset_s)) => return Ok(Zone::east(offset_s)),
+        Some(Word::Place(zone)) => return Ok(zone),
+        _ => {}
     }
     Zone::named(name).ok_or_else(|| crate::value::zone::unknown(name))
 }
@@ -367,7 +370,7 @@ fn cut_signed(cutter: &mut Cutter<'_>, field: &mut String) -> Parsed<Look> {
 }
 
 /// A word with a meaning.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 enum Word {
     Month(i64),
     Weekday,
@@ -375,8 +378,10 @@ enum Word {
     Pm,
     Bc,
     Ad,
-    /// Hours and minutes east of Greenwich.
-    Zone(i64, i64),
+    /// Seconds east of Greenwich.
+    Zone(i64),
+    /// A zone's time by its abbreviation.
+    Place(Zone),
     /// The `t` of ISO 8601: a time follows.
     IsoTime,
     /// The `j` before a Julian day.
@@ -427,28 +432,12 @@ impl Word {
     }
 }
 
-/// The abbreviations of PostgreSQL's default set that clients commonly send.
+/// An abbreviation of PostgreSQL's default set.
 fn zone_of(name: &str) -> Option<Word> {
-    let hours = match name {
-        "z" | "utc" | "gmt" | "ut" | "uct" | "zulu" | "wet" => 0,
-        "cet" | "met" | "bst" | "west" => 1,
-        "cest" | "eet" | "sast" | "mest" => 2,
-        "eest" | "msk" => 3,
-        "sgt" => 8,
-        "jst" | "kst" => 9,
-        "aest" => 10,
-        "aedt" => 11,
-        "nzst" => 12,
-        "nzdt" => 13,
-        "ast" | "edt" => -4,
-        "est" | "cdt" => -5,
-        "cst" | "mdt" => -6,
-        "mst" | "pdt" => -7,
-        "pst" => -8,
-        "hst" => -10,
-        _ => return None,
-    };
-    Some(Word::Zone(hours, 0))
+    Some(match abbreviations::find(name)? {
+        Abbreviation::Fixed { offset_s, .. } => Word::Zone(*offset_s),
+        Abbreviation::Of(place) => Word::Place(Zone::abbreviated(place, name)?),
+    })
 }
 
 // Stage 2: what the fields mean.
@@ -568,9 +557,13 @@ impl Reading {
             Word::Am | Word::Pm => self.half = Some(word),
             Word::Bc => self.bc = true,
             Word::Ad => self.bc = false,
-            Word::Zone(hours, minutes) => {
+            Word::Zone(offset_s) => {
                 self.add(ZONE)?;
-                self.offset = hours * HOUR_US + minutes * MINUTE_US;
+                self.offset = offset_s * SECOND_US;
+            }
+            Word::Place(zone) => {
+                self.add(ZONE)?;
+                self.zone = Some(zone);
             }
             Word::IsoTime => {
                 if !self.time_only && !self.has(DATE) {

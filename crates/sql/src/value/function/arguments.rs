@@ -49,6 +49,13 @@ impl<'a> Arguments<'a> {
         }
     }
 
+    pub fn uuid(&self, at: usize) -> u128 {
+        match self.values[at] {
+            Value::Uuid(v) => v,
+            other => panic!("{FORM}: {other:?}"),
+        }
+    }
+
     pub fn bytes(&self, at: usize) -> &'a [u8] {
         match self.values[at] {
             Value::Bytes(v) => v,

@@ -6,7 +6,7 @@ use crate::bind::record::must_compare;
 use crate::error::SqlError;
 use crate::value::array::{Array, Dimension};
 use crate::value::{Datum, cast, text as texts};
-use freshet_engine::schema::Type;
+use freshet_engine::schema::{Type, Value};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum ArrayFunction {
@@ -34,6 +34,8 @@ pub enum ArrayFunction {
     Contains,
     IsContained,
     Overlaps,
+    /// `width_bucket` among thresholds.
+    Bucket,
     /// An array with a value at a subscript.
     Set,
     /// An array with another at a range of subscripts.
@@ -101,6 +103,7 @@ fn forms(name: &str) -> &'static [(ArrayFunction, &'static [Is], Gives)] {
             (F::ToString, &[Is::Array, Is::Text], Gives::Text),
             (F::ToString, &[Is::Array, Is::Text, Is::Text], Gives::Text),
         ],
+        "width_bucket" => &[(F::Bucket, &[Is::Element, Is::Array], Gives::Int)],
         "@>" => &[(F::Contains, &[Is::Array, Is::Array], Gives::Bool)],
         "<@" => &[(F::IsContained, &[Is::Array, Is::Array], Gives::Bool)],
         "&&" => &[(F::Overlaps, &[Is::Array, Is::Array], Gives::Bool)],
@@ -259,6 +262,8 @@ impl ArrayFunction {
                 return Ok(Array::of(a.values.iter().map(|v| Datum::from(*v)).collect()).to_datum(element(a.result)));
             }
             F::Nest => return nest(a),
+            F::Bucket if a.values.iter().any(Value::is_null) => return Ok(Datum::Null),
+            F::Bucket => return super::math::width_bucket_among(a),
             F::Append | F::Prepend | F::Cat => return self.joined(a),
             F::Position | F::Positions => return if a.is_null(0) { Ok(Datum::Null) } else { self.positions(a) },
             F::Remove | F::Replace => return if a.is_null(0) { Ok(Datum::Null) } else { self.without(a) },

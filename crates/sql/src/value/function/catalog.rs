@@ -480,6 +480,150 @@ pub(super) fn not_in_recovery(_: &Arguments<'_>) -> Result {
     Ok(Datum::Bool(false))
 }
 
+/// 55000: what only a server that follows another can be asked.
+pub(super) fn not_recovering(_: &Arguments<'_>) -> Result {
+    Err(SqlError::new("55000", "recovery is not in progress")
+        .with_hint("Recovery control functions can only be executed during recovery."))
+}
+
+pub(super) fn no(_: &Arguments<'_>) -> Result {
+    Ok(Datum::Bool(false))
+}
+
+pub(super) fn zero(_: &Arguments<'_>) -> Result {
+    Ok(Datum::Int(0))
+}
+
+/// What is done at once, as nothing is kept back here.
+pub(super) fn done(_: &Arguments<'_>) -> Result {
+    Ok(Datum::Bytes(Box::default()))
+}
+
+/// Sessions that stand in the way of a snapshot: no transaction waits for a safe one.
+pub(super) fn nobody(_: &Arguments<'_>) -> Result {
+    Ok(array_datum(Type::Int4, Vec::new()))
+}
+
+pub(super) fn row_security_active(a: &Arguments<'_>) -> Result {
+    catalog(a)?.find(OidKind::Class, a.text(0))?;
+    Ok(Datum::Bool(false))
+}
+
+pub(super) fn pg_encoding_max_length(a: &Arguments<'_>) -> Result {
+    // Of SQL_ASCII, of UTF8, and of the sets of one byte that follow them.
+    Ok(match a.int(0) {
+        0 | 8..=34 => Datum::Int(1),
+        6 => Datum::Int(4),
+        _ => Datum::Null,
+    })
+}
+
+/// The types of a function's arguments.
+pub(super) fn oidvectortypes(a: &Arguments<'_>) -> Result {
+    let catalog = catalog(a)?;
+    let shown = |item: &Datum| match item {
+        Datum::Int(number) => catalog.type_text(*number as u32, None),
+        _ => String::new(),
+    };
+    let types: Vec<String> = a.array(0).items.iter().map(shown).collect();
+    Ok(text(types.join(", ")))
+}
+
+/// An address without the length of its network.
+pub(super) fn host(a: &Arguments<'_>) -> Result {
+    let shown = a.text(0);
+    Ok(text(shown.split_once('/').map_or(shown, |(host, _)| host)))
+}
+
+/// Which changes a relation takes, as bits: 4 UPDATE, 8 INSERT, 16 DELETE.
+fn changes_of(catalog: &Catalog, number: u32) -> i64 {
+    const ALL: i64 = 28;
+    match catalog.relation(number) {
+        Some(Relation::Table(_)) => ALL,
+        Some(Relation::View(view)) if crate::bind::through::is_changeable(view, &catalog.schema) => ALL,
+        _ => 0,
+    }
+}
+
+pub(super) fn pg_relation_is_updatable(a: &Arguments<'_>) -> Result {
+    Ok(Datum::Int(changes_of(catalog(a)?, oid_at(a, 0))))
+}
+
+pub(super) fn pg_column_is_updatable(a: &Arguments<'_>) -> Result {
+    Ok(Datum::Bool(a.int(1) > 0 && changes_of(catalog(a)?, oid_at(a, 0)) != 0))
+}
+
+/// A table's rows are told by its primary key.
+pub(super) fn pg_get_replica_identity_index(a: &Arguments<'_>) -> Result {
+    let catalog = catalog(a)?;
+    let Some(Relation::Table(table)) = catalog.relation(oid_at(a, 0)) else { return Ok(Datum::Null) };
+    let key = table.indexes.iter().find(|index| index.def.primary);
+    Ok(key.map_or(Datum::Null, |index| Datum::Int(index.id.0.into())))
+}
+
+/// The access methods' numbers in `pg_am`.
+const BTREE: u32 = 403;
+const HASH: u32 = 405;
+
+pub(super) fn pg_indexam_has_property(a: &Arguments<'_>) -> Result {
+    let method = oid_at(a, 0);
+    if !matches!(method, BTREE | HASH) {
+        return Ok(Datum::Null);
+    }
+    Ok(match a.text(1).to_ascii_lowercase().as_str() {
+        "can_order" | "can_include" => Datum::Bool(method == BTREE),
+        "can_unique" | "can_multi_col" | "can_exclude" => Datum::Bool(true),
+        _ => Datum::Null,
+    })
+}
+
+/// The index of a number, and whether it is ordered.
+fn index_at<'a>(catalog: &'a Catalog, number: u32) -> Option<(&'a Arc<freshet_engine::catalog::Index>, bool)> {
+    match catalog.relation(number)? {
+        Relation::Index(_, index) => Some((index, !matches!(index.def.kind, freshet_engine::catalog::IndexKind::Hash))),
+        _ => None,
+    }
+}
+
+pub(super) fn pg_index_has_property(a: &Arguments<'_>) -> Result {
+    let Some((_, is_ordered)) = index_at(catalog(a)?, oid_at(a, 0)) else { return Ok(Datum::Null) };
+    Ok(match a.text(1).to_ascii_lowercase().as_str() {
+        "clusterable" => Datum::Bool(is_ordered),
+        "index_scan" | "bitmap_scan" => Datum::Bool(true),
+        "backward_scan" => Datum::Bool(true),
+        _ => Datum::Null,
+    })
+}
+
+pub(super) fn pg_index_column_has_property(a: &Arguments<'_>) -> Result {
+    let Some((index, is_ordered)) = index_at(catalog(a)?, oid_at(a, 0)) else { return Ok(Datum::Null) };
+    let property = a.text(2).to_ascii_lowercase();
+    let Some(at) =
+        usize::try_from(a.int(1) - 1).ok().filter(|&at| at < index.def.columns.len() + index.def.include.len())
+    else {
+        return Ok(Datum::Null);
+    };
+    let Some(key) = index.def.columns.get(at) else {
+        // A column that is only carried along has no order.
+        return Ok(match property.as_str() {
+            "asc" | "desc" | "nulls_first" | "nulls_last" | "orderable" => Datum::Bool(false),
+            "distance_orderable" | "search_array" | "search_nulls" => Datum::Bool(false),
+            "returnable" => Datum::Bool(true),
+            _ => Datum::Null,
+        });
+    };
+    let nulls_first = key.descending != (index.def.nulls_against >> at.min(31) & 1 == 1);
+    Ok(match property.as_str() {
+        "asc" => Datum::Bool(is_ordered && !key.descending),
+        "desc" => Datum::Bool(is_ordered && key.descending),
+        "nulls_first" => Datum::Bool(is_ordered && nulls_first),
+        "nulls_last" => Datum::Bool(is_ordered && !nulls_first),
+        "orderable" | "returnable" | "search_array" | "search_nulls" => Datum::Bool(is_ordered),
+        "distance_orderable" => Datum::Bool(false),
+        _ => Datum::Null,
+    })
+}
+
 /// Permanent tables could be published.
 pub(super) fn pg_relation_is_publishable(a: &Arguments<'_>) -> Result {
     let catalog = catalog(a)?;

@@ -160,6 +160,40 @@ pub(super) fn set(a: &Arguments<'_>) -> Result {
     set_by(a, Setting::Set { create: a.len() < 4 || a.bool(3) })
 }
 
+/// `jsonb_set` whose value may be null: the last argument says what becomes of the place then.
+pub(super) fn set_lax(a: &Arguments<'_>) -> Result {
+    if a.is_null(0) || a.is_null(1) || a.len() > 3 && a.is_null(3) {
+        return Ok(Datum::Null);
+    }
+    if a.len() > 4 && a.is_null(4) {
+        let message =
+            "null_value_treatment must be \"delete_key\", \"return_target\", \"use_json_null\", or \"raise_exception\"";
+        return Err(SqlError::new("22023", message));
+    }
+    if !a.is_null(2) {
+        return set(a);
+    }
+    match if a.len() > 4 { a.text(4) } else { "use_json_null" } {
+        "raise_exception" => Err(SqlError::new("22004", "JSON value must not be null")
+            .with_detail("Exception was raised because null_value_treatment is \"raise_exception\".")
+            .with_hint(
+                "To avoid, either change the null_value_treatment argument or ensure that an SQL NULL is not passed.",
+            )),
+        "use_json_null" => {
+            let none = Json::Null.to_datum();
+            let mut values = a.values.to_vec();
+            values[2] = none.as_value();
+            set(&Arguments { values: &values, types: a.types, result: a.result, clock: a.clock })
+        }
+        "delete_key" => delete_path(a),
+        "return_target" => Ok(Datum::from(a.values[0])),
+        _ => {
+            let message = "null_value_treatment must be \"delete_key\", \"return_target\", \"use_json_null\", or \"raise_exception\"";
+            Err(SqlError::new("22023", message))
+        }
+    }
+}
+
 /// `document['a'][0] = value`
 pub(super) fn assign(a: &Arguments<'_>) -> Result {
     let mut path = Vec::with_capacity(a.len() - 2);

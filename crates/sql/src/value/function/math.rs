@@ -287,8 +287,19 @@ pub(super) fn chance() -> u64 {
     })
 }
 
-pub(super) fn random(_: &Arguments<'_>) -> Result {
-    Ok(Datum::Float((chance() >> 11) as f64 / (1u64 << 53) as f64))
+pub(super) fn random(a: &Arguments<'_>) -> Result {
+    // 52 bits, as PostgreSQL takes of its generator.
+    let bits = a.clock.seeded.next().unwrap_or_else(chance) >> 12;
+    Ok(Datum::Float(bits as f64 / (1u64 << 52) as f64))
+}
+
+pub(super) fn setseed(a: &Arguments<'_>) -> Result {
+    let seed = a.float(0);
+    if !(-1.0..=1.0).contains(&seed) {
+        return Err(SqlError::new("22023", format!("setseed parameter {seed} is out of allowed range [-1,1]")));
+    }
+    a.clock.seeded.set(seed);
+    Ok(Datum::Bytes(Box::default()))
 }
 
 fn bucket_error(message: &str) -> SqlError {

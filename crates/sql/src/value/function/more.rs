@@ -2,7 +2,7 @@
 
 use super::arguments::Arguments;
 use super::{FunctionId, Signature};
-use super::{catalog, formatting, interval, json, math, moment, regex, text};
+use super::{catalog, formatting, hash, interval, json, math, moment, regex, text};
 use crate::error::SqlError;
 use crate::value::Datum;
 use crate::value::pgtype::NUMERIC;
@@ -30,14 +30,16 @@ pub(super) struct Entry {
 }
 
 const TEXTS: Type = Array(&Text);
-const FLOATS: Type = Array(&Float8);
-const NUMERICS: Type = Array(&NUMERIC);
 const INTEGERS: Type = Array(&Int4);
 const OID: Type = Type::Oid(OidKind::Oid);
 const CLASS: Type = Type::Oid(OidKind::Class);
 const TREE: Type = Type::System(SystemKind::NodeTree);
 const ACL: Type = Array(&Type::System(SystemKind::AclItem));
 const NAMES: Type = Array(&Name);
+const VOID: Type = Type::System(SystemKind::Void);
+const INET: Type = Type::System(SystemKind::Inet);
+const LSN: Type = Type::System(SystemKind::Lsn);
+const BPCHAR: Type = super::BPCHAR;
 
 macro_rules! entries {
     ($($name:literal ($($argument:expr),*) -> $result:expr, $run:path $(, $how:ident)?;)+) => {
@@ -179,11 +181,9 @@ entries! {
     "lcm" (NUMERIC, NUMERIC) -> NUMERIC, math::lcm_numeric;
     "factorial" (Int8) -> NUMERIC, math::factorial;
     "random" () -> Float8, math::random, volatile;
+    "setseed" (Float8) -> VOID, math::setseed, volatile;
     "width_bucket" (NUMERIC, NUMERIC, NUMERIC, Int4) -> Int4, math::width_bucket_numeric;
     "width_bucket" (Float8, Float8, Float8, Int4) -> Int4, math::width_bucket_float;
-    "width_bucket" (Float8, FLOATS) -> Int4, math::width_bucket_among;
-    "width_bucket" (NUMERIC, NUMERICS) -> Int4, math::width_bucket_among;
-    "width_bucket" (Int4, INTEGERS) -> Int4, math::width_bucket_among;
     "~" (Int2) -> Int2, math::bit_not;
     "~" (Int4) -> Int4, math::bit_not;
     "~" (Int8) -> Int8, math::bit_not;
@@ -216,13 +216,46 @@ entries! {
     "convert_from" (Bytea, Text) -> Text, text::convert_from;
     "convert_to" (Text, Text) -> Bytea, text::convert_to;
     "normalize" (Text) -> Text, text::normalize;
+    "normalize" (Text, Text) -> Text, text::normalize;
+    "is_normalized" (Text) -> Bool, text::is_normalized;
+    "is_normalized" (Text, Text) -> Bool, text::is_normalized;
     "unistr" (Text) -> Text, text::unistr;
     "like" (Text, Text) -> Bool, text::like;
     "notlike" (Text, Text) -> Bool, text::not_like;
+    "like" (Bytea, Bytea) -> Bool, text::like_bytes;
+    "notlike" (Bytea, Bytea) -> Bool, text::not_like_bytes;
+    "like_escape" (Text, Text) -> Text, text::like_escape;
+    "like_escape" (Bytea, Bytea) -> Bytea, text::like_escape_bytes;
     "string_to_array" (Text, Text) -> TEXTS, text::string_to_array, lenient;
     "string_to_array" (Text, Text, Text) -> TEXTS, text::string_to_array, lenient;
     "parse_ident" (Text) -> TEXTS, text::parse_ident;
+    "parse_ident" (Text, Bool) -> TEXTS, text::parse_ident;
     "gen_random_uuid" () -> Uuid, text::gen_random_uuid, volatile;
+    // Hashes.
+    "hashtext" (Text) -> Int4, hash::of_bytes;
+    "hashtextextended" (Text, Int8) -> Int8, hash::of_bytes;
+    "hashname" (Name) -> Int4, hash::of_bytes;
+    "hashnameextended" (Name, Int8) -> Int8, hash::of_bytes;
+    "hashbpchar" (BPCHAR) -> Int4, hash::of_padded;
+    "hashbpcharextended" (BPCHAR, Int8) -> Int8, hash::of_padded;
+    "hashint2" (Int2) -> Int4, hash::of_int;
+    "hashint2extended" (Int2, Int8) -> Int8, hash::of_int;
+    "hashint4" (Int4) -> Int4, hash::of_int;
+    "hashint4extended" (Int4, Int8) -> Int8, hash::of_int;
+    "hashint8" (Int8) -> Int4, hash::of_int;
+    "hashint8extended" (Int8, Int8) -> Int8, hash::of_int;
+    "hashoid" (OID) -> Int4, hash::of_oid;
+    "hashoidextended" (OID, Int8) -> Int8, hash::of_oid;
+    "hashfloat4" (Float4) -> Int4, hash::of_float;
+    "hashfloat4extended" (Float4, Int8) -> Int8, hash::of_float;
+    "hashfloat8" (Float8) -> Int4, hash::of_float;
+    "hashfloat8extended" (Float8, Int8) -> Int8, hash::of_float;
+    "time_hash" (Time) -> Int4, hash::of_int;
+    "time_hash_extended" (Time, Int8) -> Int8, hash::of_int;
+    "timestamp_hash" (Timestamp) -> Int4, hash::of_int;
+    "timestamp_hash_extended" (Timestamp, Int8) -> Int8, hash::of_int;
+    "uuid_hash" (Uuid) -> Int4, hash::of_uuid;
+    "uuid_hash_extended" (Uuid, Int8) -> Int8, hash::of_uuid;
     // Regular expressions.
     "~" (Text, Text) -> Bool, regex::matches;
     "~*" (Text, Text) -> Bool, regex::matches_folded;
@@ -333,6 +366,33 @@ entries! {
     "pg_sequence_last_value" (CLASS) -> Int8, catalog::pg_sequence_last_value, stable;
     "pg_is_in_recovery" () -> Bool, catalog::not_in_recovery;
     "acldefault" (CharByte, OID) -> ACL, catalog::acldefault, stable;
+    "oidvectortypes" (Array(&OID)) -> Text, catalog::oidvectortypes, stable;
+    "pg_get_function_arg_default" (OID, Int4) -> Text, catalog::nothing;
+    "pg_get_statisticsobjdef_expressions" (OID) -> TEXTS, catalog::nothing;
+    "pg_partition_root" (CLASS) -> CLASS, catalog::nothing;
+    "pg_collation_actual_version" (OID) -> Text, catalog::nothing;
+    "pg_database_collation_actual_version" (OID) -> Text, catalog::nothing;
+    "pg_current_logfile" () -> Text, catalog::nothing;
+    "pg_current_logfile" (Text) -> Text, catalog::nothing;
+    "pg_last_wal_receive_lsn" () -> LSN, catalog::nothing;
+    "pg_last_wal_replay_lsn" () -> LSN, catalog::nothing;
+    "pg_last_xact_replay_timestamp" () -> Timestamptz, catalog::nothing, zoneless;
+    "pg_is_wal_replay_paused" () -> Bool, catalog::not_recovering;
+    "pg_jit_available" () -> Bool, catalog::no;
+    "row_security_active" (OID) -> Bool, catalog::no;
+    "row_security_active" (Text) -> Bool, catalog::row_security_active, stable;
+    "pg_trigger_depth" () -> Int4, catalog::zero;
+    "pg_encoding_max_length" (Int4) -> Int4, catalog::pg_encoding_max_length;
+    "pg_safe_snapshot_blocking_pids" (Int4) -> INTEGERS, catalog::nobody;
+    "pg_stat_clear_snapshot" () -> VOID, catalog::done, volatile;
+    "pg_stat_force_next_flush" () -> VOID, catalog::done, volatile;
+    "pg_relation_is_updatable" (CLASS, Bool) -> Int4, catalog::pg_relation_is_updatable, stable;
+    "pg_column_is_updatable" (CLASS, Int2, Bool) -> Bool, catalog::pg_column_is_updatable, stable;
+    "pg_get_replica_identity_index" (CLASS) -> CLASS, catalog::pg_get_replica_identity_index, stable;
+    "pg_indexam_has_property" (OID, Text) -> Bool, catalog::pg_indexam_has_property;
+    "pg_index_has_property" (CLASS, Text) -> Bool, catalog::pg_index_has_property, stable;
+    "pg_index_column_has_property" (CLASS, Int4, Text) -> Bool, catalog::pg_index_column_has_property, stable;
+    "host" (INET) -> Text, catalog::host;
     // Documents.
     "->" (Json, Text) -> Json, json::field;
     "->" (Json, Int4) -> Json, json::element;
@@ -362,6 +422,9 @@ entries! {
     "jsonb_array_length" (Jsonb) -> Int4, json::array_length;
     "jsonb_set" (Jsonb, TEXTS, Jsonb) -> Jsonb, json::set;
     "jsonb_set" (Jsonb, TEXTS, Jsonb, Bool) -> Jsonb, json::set;
+    "jsonb_set_lax" (Jsonb, TEXTS, Jsonb) -> Jsonb, json::set_lax, lenient;
+    "jsonb_set_lax" (Jsonb, TEXTS, Jsonb, Bool) -> Jsonb, json::set_lax, lenient;
+    "jsonb_set_lax" (Jsonb, TEXTS, Jsonb, Bool, Text) -> Jsonb, json::set_lax, lenient;
     "jsonb_insert" (Jsonb, TEXTS, Jsonb) -> Jsonb, json::insert;
     "jsonb_insert" (Jsonb, TEXTS, Jsonb, Bool) -> Jsonb, json::insert;
     "jsonb_strip_nulls" (Jsonb) -> Jsonb, json::strip_nulls;

@@ -7,6 +7,7 @@ use crate::value::array::Array;
 use crate::value::{Datum, pattern};
 use freshet_engine::schema::Type;
 use sha2::Digest;
+use unicode_normalization::UnicodeNormalization;
 
 type Result = std::result::Result<Datum, SqlError>;
 
@@ -322,13 +323,25 @@ pub(super) fn convert_to(a: &Arguments<'_>) -> Result {
     }
 }
 
-/// Text without accents put together from parts is its own normal form; other text would need Unicode's tables.
+/// The text in the normal form that the second argument names: NFC, if there is none.
+fn normalized(a: &Arguments<'_>) -> std::result::Result<String, SqlError> {
+    let form = if a.len() > 1 { a.text(1).to_ascii_uppercase() } else { "NFC".to_owned() };
+    let value = a.text(0);
+    Ok(match form.as_str() {
+        "NFC" => value.nfc().collect(),
+        "NFD" => value.nfd().collect(),
+        "NFKC" => value.nfkc().collect(),
+        "NFKD" => value.nfkd().collect(),
+        _ => return Err(invalid(format!("invalid normalization form: {}", a.text(1)))),
+    })
+}
+
 pub(super) fn normalize(a: &Arguments<'_>) -> Result {
-    let combining = |c: char| matches!(u32::from(c), 0x300..0x370 | 0x1100..0x1200 | 0x1dc0..0x1e00 | 0x20d0..0x2100 | 0xac00..0xd7b0);
-    if a.text(0).chars().any(combining) {
-        return Err(SqlError::unsupported("normalize of text with combining characters"));
-    }
-    Ok(text(a.bytes(0)))
+    Ok(text(normalized(a)?))
+}
+
+pub(super) fn is_normalized(a: &Arguments<'_>) -> Result {
+    Ok(Datum::Bool(normalized(a)? == a.text(0)))
 }
 
 pub(super) fn unistr(a: &Arguments<'_>) -> Result {
@@ -366,6 +379,56 @@ pub(super) fn not_like(a: &Arguments<'_>) -> Result {
     pattern::like(a.bytes(0), a.bytes(1), Some('\\'), false).map(|found| Datum::Bool(!found))
 }
 
+pub(super) fn like_bytes(a: &Arguments<'_>) -> Result {
+    pattern::like_bytes(a.bytes(0), a.bytes(1), Some(b'\\')).map(Datum::Bool)
+}
+
+pub(super) fn not_like_bytes(a: &Arguments<'_>) -> Result {
+    pattern::like_bytes(a.bytes(0), a.bytes(1), Some(b'\\')).map(|found| Datum::Bool(!found))
+}
+
+/// A pattern whose escape is another one, or nothing, with a backslash in its place.
+fn with_backslashes<T: Copy + PartialEq>(
+    pattern: &[T],
+    escape: &[T],
+    backslash: T,
+) -> std::result::Result<Vec<T>, SqlError> {
+    let escape = match escape {
+        [] => None,
+        [one] => Some(*one),
+        _ => {
+            return Err(SqlError::new("22025", "invalid escape string")
+                .with_hint("Escape string must be empty or one character."));
+        }
+    };
+    if escape == Some(backslash) {
+        return Ok(pattern.to_vec());
+    }
+    let (mut out, mut is_escaped) = (Vec::with_capacity(pattern.len()), false);
+    for &one in pattern {
+        if escape == Some(one) && !is_escaped {
+            out.push(backslash);
+            is_escaped = true;
+            continue;
+        }
+        if one == backslash && !is_escaped {
+            out.push(backslash);
+        }
+        out.push(one);
+        is_escaped = false;
+    }
+    Ok(out)
+}
+
+pub(super) fn like_escape(a: &Arguments<'_>) -> Result {
+    let chars = |at: usize| a.text(at).chars().collect::<Vec<char>>();
+    Ok(text(with_backslashes(&chars(0), &chars(1), '\\')?.into_iter().collect::<String>()))
+}
+
+pub(super) fn like_escape_bytes(a: &Arguments<'_>) -> Result {
+    Ok(text(with_backslashes(a.bytes(0), a.bytes(1), b'\\')?))
+}
+
 /// The parts of a text between separators; without a separator each character is one.
 pub(super) fn split(value: &str, separator: Option<&str>) -> Vec<String> {
     match separator {
@@ -388,6 +451,8 @@ pub(super) fn string_to_array(a: &Arguments<'_>) -> Result {
 
 pub(super) fn parse_ident(a: &Arguments<'_>) -> Result {
     let wrong = || invalid(format!("string is not a valid identifier: \"{}\"", a.text(0)));
+    // Not strict: what follows the identifier does not matter.
+    let is_lax = a.len() > 1 && !a.bool(1);
     let mut parts = Vec::new();
     let mut rest = a.text(0).trim();
     loop {
@@ -416,7 +481,7 @@ pub(super) fn parse_ident(a: &Arguments<'_>) -> Result {
         }
         match rest.strip_prefix('.') {
             Some(after) => rest = after.trim_start(),
-            None if rest.is_empty() => return Ok(Array::of(parts).to_datum(Type::Text)),
+            None if rest.is_empty() || is_lax => return Ok(Array::of(parts).to_datum(Type::Text)),
             None => return Err(wrong()),
         }
     }

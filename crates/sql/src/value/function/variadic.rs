@@ -7,7 +7,7 @@ use super::{Function, FunctionId, json};
 use crate::bind::record::{MAKE, RECORD};
 use crate::error::SqlError;
 use crate::value::json as documents;
-use crate::value::{Datum, cast, label, record, text as texts};
+use crate::value::{Clock, Datum, cast, label, record, text as texts};
 use freshet_engine::schema::{OidKind, SystemKind, Type, Value};
 
 /// The function that gives a document with a value at a path; no statement can call it.
@@ -24,6 +24,10 @@ pub enum Variadic {
     /// `json_extract_path` and its like.
     Path,
     TypeOf,
+    /// `pg_column_size`.
+    Size,
+    /// `pg_collation_for`.
+    Collation,
     /// A row of names and values in turn.
     Row,
     /// A document with a value at a path.
@@ -63,6 +67,8 @@ fn named(name: &str) -> Option<(Variadic, Type)> {
         "json_extract_path_text" | "jsonb_extract_path_text" => (Variadic::Path, Type::Text),
         MAKE => (Variadic::Row, RECORD),
         ASSIGN => (Variadic::Assign, Type::Jsonb),
+        "pg_column_size" => (Variadic::Size, Type::Int4),
+        "pg_collation_for" => (Variadic::Collation, Type::Text),
         "pg_typeof" => (Variadic::TypeOf, Type::Oid(OidKind::Type)),
         _ => (Variadic::Privilege(Privileged::named(name)?), Type::Bool),
     })
@@ -110,15 +116,27 @@ pub(super) fn resolve(name: &str, arguments: &[Option<Type>]) -> Option<Result<F
             }
             arguments.first().is_some_and(|ty| ty.is_none_or(cast::is_text))
         }
-        Variadic::ToJson if name == "array_to_json" => matches!(types.as_slice(), [Type::Array(_)]),
-        Variadic::ToJson if name == "row_to_json" => matches!(types.as_slice(), [RECORD]),
+        Variadic::ToJson if name == "array_to_json" => {
+            matches!(types.as_slice(), [Type::Array(_)] | [Type::Array(_), Type::Bool])
+        }
+        Variadic::ToJson if name == "row_to_json" => matches!(types.as_slice(), [RECORD] | [RECORD, Type::Bool]),
+        Variadic::Collation => {
+            let collates = |ty: &Type| cast::is_text(*ty) || *ty == Type::Name;
+            if let [ty] = types.as_slice()
+                && !collates(ty)
+            {
+                let message = format!("collations are not supported by type {}", crate::value::pgtype::name(*ty));
+                return Some(Err(SqlError::new("42804", message)));
+            }
+            types.len() == 1
+        }
         Variadic::ToJson if arguments == [None] => {
             return Some(Err(SqlError::new(
                 "42804",
                 "could not determine polymorphic type because input has type unknown",
             )));
         }
-        Variadic::ToJson | Variadic::TypeOf => types.len() == 1,
+        Variadic::ToJson | Variadic::TypeOf | Variadic::Size => types.len() == 1,
         Variadic::Path => {
             let document = if name.starts_with("jsonb") { Type::Jsonb } else { Type::Json };
             let fits = arguments.first().is_some_and(|ty| ty.is_none_or(|ty| ty == document));
@@ -162,12 +180,18 @@ impl Variadic {
             Variadic::BuildArray => build_array(a),
             Variadic::Row => Ok(row(a)),
             Variadic::Assign => json::assign(a),
-            Variadic::ToJson if a.is_null(0) => Ok(Datum::Null),
+            Variadic::ToJson if a.values.iter().any(Value::is_null) => Ok(Datum::Null),
             Variadic::ToJson => {
                 let mut out = Vec::new();
                 json::write_json(a.types[0], &a.values[0], a.clock, &mut out);
+                if a.len() > 1 && a.bool(1) {
+                    out = in_lines(&out);
+                }
                 document(a.result, out)
             }
+            Variadic::Size if a.is_null(0) => Ok(Datum::Null),
+            Variadic::Size => Ok(Datum::Int(size(a.types[0], &a.values[0]))),
+            Variadic::Collation => Ok(text(if a.types[0] == Type::Name { "\"C\"" } else { "\"default\"" })),
             Variadic::Path => {
                 if a.is_null(0) {
                     return Ok(Datum::Null);
@@ -180,6 +204,61 @@ impl Variadic {
             Variadic::TypeOf => Ok(Datum::Int(crate::value::pgtype::describe(a.types[0]).oid.into())),
         }
     }
+}
+
+/// A document with each of its outermost elements in a line of its own.
+fn in_lines(document: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(document.len());
+    let (mut depth, mut in_string, mut is_escaped) = (0, false, false);
+    for &byte in document {
+        out.push(byte);
+        match byte {
+            _ if is_escaped => is_escaped = false,
+            b'\\' if in_string => is_escaped = true,
+            b'"' => in_string = !in_string,
+            _ if in_string => {}
+            b'[' | b'{' => depth += 1,
+            b']' | b'}' => depth -= 1,
+            b',' if depth == 1 => out.extend_from_slice(b"\n "),
+            _ => {}
+        }
+    }
+    out
+}
+
+/// How many words of four digits a number has, without those that are zeros at its ends.
+fn words(number: &str) -> usize {
+    let digits = number.trim_start_matches('-');
+    if !digits.starts_with(|c: char| c.is_ascii_digit()) {
+        return 0;
+    }
+    let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
+    let mut groups: Vec<&[u8]> = whole.as_bytes().rchunks(4).collect();
+    groups.reverse();
+    groups.extend(fraction.as_bytes().chunks(4));
+    let is_zero = |group: &&[u8]| group.iter().all(|digit| *digit == b'0');
+    let first = groups.iter().position(|group| !is_zero(group));
+    let last = groups.iter().rposition(|group| !is_zero(group));
+    first.zip(last).map_or(0, |(first, last)| last - first + 1)
+}
+
+/// How many bytes PostgreSQL would take for a value that no column holds.
+fn size(ty: Type, value: &Value<'_>) -> i64 {
+    const HEAD: usize = 4;
+    let facts = crate::value::pgtype::describe(ty);
+    if facts.length > 0 {
+        return facts.length.into();
+    }
+    let bytes = match (ty, value) {
+        (Type::Numeric { .. } | Type::Decimal { .. }, value) => {
+            let mut shown = Vec::new();
+            texts::write(ty, value, Clock::UTC, &mut shown);
+            2 + 2 * words(&String::from_utf8_lossy(&shown))
+        }
+        (_, Value::Bytes(stored)) => stored.len(),
+        _ => 0,
+    };
+    (HEAD + bytes) as i64
 }
 
 /// Text that was put together, as the type of document.

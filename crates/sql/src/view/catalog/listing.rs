@@ -7,6 +7,7 @@ use super::relation::{Kind, Relation, relations};
 use crate::bind::names::namespace_name;
 use crate::role::Access;
 use crate::role::acl::{Kind as AclKind, Privileges};
+use crate::value::datetime::abbreviations::Abbreviation;
 use crate::value::interval::Interval;
 use crate::value::{Datum, Zone, pgtype};
 use freshet_engine::catalog::Table;
@@ -48,6 +49,7 @@ pub static SOURCES: &[Source] = &[
     ),
     source("pg_views", &["schemaname", "viewname", "viewowner", "definition"], views),
     source("pg_timezone_names", &["name", "abbrev", "utc_offset", "is_dst"], zones),
+    source("pg_timezone_abbrevs", &["abbrev", "utc_offset", "is_dst"], abbreviations),
     source("pg_indexes", &["schemaname", "tablename", "indexname", "indexdef"], indexes),
     source(
         "pg_sequences",
@@ -181,6 +183,22 @@ fn zones(_: &About<'_>, rows: &mut Filler<'_>) -> Filled {
         let us = zone.offset_s(now) * 1_000_000;
         let offset = Datum::Bytes(Interval { us, ..Interval::default() }.to_stored());
         rows.row(cells![name.as_str(), zone.abbreviation(now), offset, zone.is_dst(now)]);
+    }
+    Ok(())
+}
+
+fn abbreviations(_: &About<'_>, rows: &mut Filler<'_>) -> Filled {
+    let now = crate::session::now();
+    for (name, abbreviation) in crate::value::datetime::abbreviations::all() {
+        let (offset_s, is_summer) = match abbreviation {
+            Abbreviation::Fixed { offset_s, is_summer } => (*offset_s, *is_summer),
+            Abbreviation::Of(place) => match Zone::abbreviated(place, name) {
+                Some(zone) => (zone.offset_s(now), false),
+                None => continue,
+            },
+        };
+        let offset = Datum::Bytes(Interval { us: offset_s * 1_000_000, ..Interval::default() }.to_stored());
+        rows.row(cells![name.to_ascii_uppercase(), offset, is_summer]);
     }
     Ok(())
 }
