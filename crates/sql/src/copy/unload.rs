@@ -174,11 +174,11 @@ pub enum Taken {
 
 impl Unloading {
     /// Gives the writer back where a thread gains nothing, or the system has none.
-    pub fn start(writer: TableWriter) -> Result<Unloading, TableWriter> {
+    pub fn start(writer: Box<TableWriter>) -> Result<Unloading, Box<TableWriter>> {
         if std::thread::available_parallelism().map_or(1, |cores| cores.get()) == 1 {
             return Err(writer);
         }
-        let (give, given) = mpsc::channel::<(TableWriter, Arc<Shared>)>();
+        let (give, given) = mpsc::channel::<(Box<TableWriter>, Arc<Shared>)>();
         let thread = std::thread::Builder::new().name("freshet-copy".to_owned());
         let run = move || {
             give_way();
@@ -238,7 +238,7 @@ impl Drop for Leaving {
     }
 }
 
-fn unload(mut writer: TableWriter, shared: Arc<Shared>) {
+fn unload(mut writer: Box<TableWriter>, shared: Arc<Shared>) {
     let leaving = Leaving(shared);
     while let Some(mut bytes) = leaving.0.room() {
         bytes.clear();

@@ -111,7 +111,7 @@ enum OutSource {
     /// Rows that the query gave.
     Rows {
         next: usize,
-        writer: Writer,
+        writer: Box<Writer>,
     },
 }
 
@@ -179,8 +179,11 @@ impl Session {
                 let schema = self.schema_to_plan_by();
                 self.know_names(query.columns.iter().map(|column| column.ty), &schema);
                 let writer = self.writer(plan.format(), query.columns.iter().map(|column| column.ty), file.is_some());
-                self.copying =
-                    Some(Copying::Out(Box::new(CopyOut::new(plan, OutSource::Rows { next: 0, writer }, file))));
+                self.copying = Some(Copying::Out(Box::new(CopyOut::new(
+                    plan,
+                    OutSource::Rows { next: 0, writer: Box::new(writer) },
+                    file,
+                ))));
                 rows.start(&query.columns);
                 return self.start(&query, &[], rows);
             }
@@ -866,9 +869,9 @@ impl Pieces {
                     return Taken::Ended;
                 }
                 if !piece.is_last {
-                    *self = match Unloading::start(*writer) {
+                    *self = match Unloading::start(writer) {
                         Ok(unloading) => Pieces::Thread(unloading),
-                        Err(writer) => Pieces::Session(Box::new(writer)),
+                        Err(writer) => Pieces::Session(writer),
                     };
                 }
                 Taken::Piece(piece)

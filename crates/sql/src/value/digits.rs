@@ -49,11 +49,11 @@ fn write_first(value: u64, out: &mut Vec<u8>) {
 /// with `10_486 / 2^20`, which is exact below 10,000, by ten with `103 / 2^10`, exact below 100.
 #[inline]
 fn digits_of(value: u64) -> u64 {
-    let fours = value / 10_000 | (value % 10_000) << 32;
-    let hundreds = (fours * 10_486 >> 20) & 0x7f_0000_007f;
-    let pairs = hundreds | (fours - 100 * hundreds) << 16;
-    let tens = (pairs * 103 >> 10) & 0x000f_000f_000f_000f;
-    tens | (pairs - 10 * tens) << 8
+    let fours = (value / 10_000) | ((value % 10_000) << 32);
+    let hundreds = ((fours * 10_486) >> 20) & 0x7f_0000_007f;
+    let pairs = hundreds | ((fours - 100 * hundreds) << 16);
+    let tens = ((pairs * 103) >> 10) & 0x000f_000f_000f_000f;
+    tens | ((pairs - 10 * tens) << 8)
 }
 
 #[cfg(test)]

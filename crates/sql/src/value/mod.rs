@@ -5,7 +5,6 @@ mod array;
 mod binary;
 pub mod cast;
 pub(crate) mod datetime;
-mod datetime;
 pub(crate) mod digits;
 mod fault;
 mod float;

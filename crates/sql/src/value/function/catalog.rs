@@ -578,7 +578,7 @@ pub(super) fn pg_indexam_has_property(a: &Arguments<'_>) -> Result {
 }
 
 /// The index of a number, and whether it is ordered.
-fn index_at<'a>(catalog: &'a Catalog, number: u32) -> Option<(&'a Arc<freshet_engine::catalog::Index>, bool)> {
+fn index_at(catalog: &Catalog, number: u32) -> Option<(&Arc<freshet_engine::catalog::Index>, bool)> {
     match catalog.relation(number)? {
         Relation::Index(_, index) => Some((index, !matches!(index.def.kind, freshet_engine::catalog::IndexKind::Hash))),
         _ => None,

@@ -113,10 +113,6 @@ pub(super) fn of_oid(a: &Arguments<'_>) -> Result {
     answer(a, |seed| hash_word(a.int(0) as u32, seed))
 }
 
-pub(super) fn of_bool(a: &Arguments<'_>) -> Result {
-    answer(a, |seed| hash_word(a.bool(0).into(), seed))
-}
-
 /// A float of 4 bytes hashes as the same number in 8; both zeros, and all NaNs, alike.
 pub(super) fn of_float(a: &Arguments<'_>) -> Result {
     let value = a.float(0);
