@@ -987,8 +987,10 @@ impl Session {
     pub fn resume_elsewhere(&mut self, rows: &mut RowSet) -> Result<Step, SqlError> {
         let limit = self.inline_limit.take();
         let step = self.go_on(rows);
+        // A file is written here too, with the limit still away.
+        let step = self.declared(step, rows);
         self.inline_limit = limit;
-        self.declared(step, rows)
+        step
     }
 
     fn go_on(&mut self, rows: &mut RowSet) -> Result<Step, SqlError> {

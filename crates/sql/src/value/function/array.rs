@@ -119,9 +119,9 @@ pub(super) fn exists(name: &str) -> bool {
 pub(super) fn resolve(name: &str, arguments: &[Option<Type>]) -> Option<Result<Function, SqlError>> {
     let forms = forms(name);
     let about_arrays = arguments.iter().any(|ty| matches!(ty, Some(Type::Array(_))));
-    // Operators have other meanings too.
-    let operator = !name.starts_with(|c: char| c.is_ascii_alphabetic());
-    if forms.is_empty() || operator && !about_arrays {
+    // These have other meanings too.
+    let is_others = name == "width_bucket" || !name.starts_with(|c: char| c.is_ascii_alphabetic());
+    if forms.is_empty() || is_others && !about_arrays {
         return None;
     }
     let found = forms.iter().find_map(|(which, places, gives)| fit(*which, places, *gives, arguments));
