@@ -8,7 +8,7 @@
 //!
 //! 1. Command numbers are never used twice: going back does not turn them back.
 //! 2. What stands before a mark in `held` and `tables` stays there: rows are locked and tables entered at the end, and an undone insert leaves
-//!    a gap among the rows of its own statement, and those behind it move up.
+//!    a gap among the rows of its own statement, which the last of them fills.
 //! 3. Locks go after the writes under them are undone. A row that was locked before and more strongly since stays so.
 //! 4. The snapshot of a REPEATABLE READ transaction stays: it is the transaction's.
 

@@ -34,8 +34,6 @@ use std::time::Instant;
 
 /// Writes that garbage collection takes over as one item.
 const BATCH: usize = 256;
-/// Writes whose slots are on their way to the cache while another is undone.
-const AHEAD: usize = 8;
 /// What an idle session keeps of its lists, and of its last commit record.
 const LISTS_KEPT_BYTES: u64 = 64 << 10;
 
@@ -65,37 +63,6 @@ pub(super) struct Held {
     pub table: u16,
     pub container: u16,
     pub row: RowId,
-}
-
-/// Where a list of row locks is open while the locks of undone inserts are taken out of it: from `at` to `kept` lies what is void, before it what was not
-/// looked at, behind it what stays. Rows are locked in the order in which they are inserted, so that taking all out goes through the list once; what stays
-/// keeps its order.
-struct Gap {
-    at: usize,
-    kept: usize,
-}
-
-impl Gap {
-    fn at_end(list: &[Held]) -> Gap {
-        Gap { at: list.len(), kept: list.len() }
-    }
-
-    /// Takes out the lock of an insert that is older than those taken out before.
-    fn take_out(&mut self, list: &mut [Held], inserted: Held) {
-        loop {
-            self.at = self.at.checked_sub(1).expect("invariant: who inserts a row holds its lock, locked in its turn");
-            let held = list[self.at];
-            if (held.row, held.container) == (inserted.row, inserted.container) {
-                return;
-            }
-            self.kept -= 1;
-            list[self.kept] = held;
-        }
-    }
-
-    fn close(self, list: &mut Vec<Held>) {
-        list.drain(self.at..self.kept);
-    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -1347,7 +1314,7 @@ impl Session {
         self.ddl.created.drain(..).for_each(|storage| garbage.push_back(Garbage::Storage { cts, storage }));
     }
 
-    /// Undoes writes of the chosen commands, newest first, and takes their entries out of the indexes. Each costs about what it cost to write.
+    /// Undoes writes of the chosen commands, newest first, and takes their entries out of the indexes.
     pub(super) fn undo(&mut self, chosen: impl Fn(u32) -> bool) {
         let mut entries: Vec<(Arc<Table>, Arc<Index>, TreeKey, RowId)> = Vec::new();
         while let Some(change) = self.key_changes.pop_if(|c| chosen(c.command)) {
@@ -1356,47 +1323,43 @@ impl Session {
         // A row whose keys changed keeps its slot until those entries are gone; a long list of inserts is worked off one by one.
         let at_once = entries.is_empty();
         let mut slots = Vec::new();
-        let mut locks = Gap::at_end(&self.held);
         let first = self.writes.partition_point(|w| !chosen(w.command));
-        let writes = std::mem::take(&mut self.writes);
-        for at in (first..writes.len()).rev() {
-            if let Some(ahead) = at.checked_sub(AHEAD).filter(|&ahead| ahead >= first) {
-                let Held { table, container: number, row } = writes[ahead].held;
-                container(&self.tables[usize::from(table)], number).prefetch_all(row);
+        let kept = match first {
+            0 => Vec::new(),
+            _ => {
+                let undone = self.writes.split_off(first);
+                std::mem::replace(&mut self.writes, undone)
             }
-            let write = &writes[at];
+        };
+        for at in (0..self.writes.len()).rev() {
+            let write = self.writes[at];
+            let table = self.tables[usize::from(write.held.table)].clone();
             if write.change == Change::Insert && write.held.container == PRIMARY {
-                let table = self.tables[usize::from(write.held.table)].clone();
                 self.entries_of(&table, write.held.row, &mut entries);
             }
-            self.undo_write(write);
+            self.undo_write(&table, &write);
             if write.change == Change::Insert {
                 slots.push(write.held);
             }
             if at_once {
-                self.forget_inserted(&mut entries, &mut slots, &mut locks);
+                self.forget_inserted(&mut entries, &mut slots);
             }
         }
-        self.forget_inserted(&mut entries, &mut slots, &mut locks);
-        locks.close(&mut self.held);
-        self.writes = writes;
+        self.forget_inserted(&mut entries, &mut slots);
         // Whoever still walks one of the nodes learns it from the row's fold word, and begins again.
         let mut freed = self.core.arena.freed();
-        self.writes.drain(first..).for_each(|write| freed.add(write.node));
+        self.writes.drain(..).for_each(|write| freed.add(write.node));
+        drop(freed);
+        if !kept.is_empty() {
+            self.writes = kept;
+        }
     }
 
-    /// The slots are those of the newest inserts that were not forgotten yet, newest first.
-    fn forget_inserted(
-        &mut self,
-        entries: &mut Vec<(Arc<Table>, Arc<Index>, TreeKey, RowId)>,
-        slots: &mut Vec<Held>,
-        locks: &mut Gap,
-    ) {
+    fn forget_inserted(&mut self, entries: &mut Vec<(Arc<Table>, Arc<Index>, TreeKey, RowId)>, slots: &mut Vec<Held>) {
         for (table, index, key, row) in entries.drain(..) {
             remove_entry(&self.core, &table, &index, &key, row);
         }
         for held in slots.drain(..) {
-            locks.take_out(&mut self.held, held);
             self.free_inserted(held);
         }
     }
@@ -1417,13 +1380,21 @@ impl Session {
         }
     }
 
-    fn undo_write(&self, write: &Write) {
-        let container = container(&self.tables[usize::from(write.held.table)], write.held.container);
+    fn undo_write(&mut self, table: &Table, write: &Write) {
+        let container = container(table, write.held.container);
+        let words = container.persistent_words();
         let node = Node::new(&self.core.arena, write.node);
+        self.old_words.resize(words, 0);
         let mut latched = container.slot(write.held.row).latch();
         let head = latched.head();
         assert_eq!(head.node, write.node, "invariant: a transaction's last write of a row heads its chain");
-        node.undo_in_place(&mut latched, container.persistent_words());
+        latched.copy(&mut self.old_words);
+        let cts = self.old_words[0];
+        node.undo(&mut self.old_words);
+        self.old_words[0] = cts;
+        for (i, &word) in self.old_words.iter().enumerate() {
+            latched.set(i, word);
+        }
         let dirty = node.prev_cts().is_none();
         let word = self.core.folds.of(write.held.row);
         let seen = latch::latch(word);
@@ -1432,7 +1403,9 @@ impl Session {
     }
 
     /// An undone insert's slot: nobody else ever saw a row in it.
-    fn free_inserted(&self, held: Held) {
+    fn free_inserted(&mut self, held: Held) {
+        let at = self.held.iter().rposition(|h| h.row == held.row && h.container == held.container);
+        let at = at.expect("invariant: who inserts a row holds its lock");
         let slot = container(&self.tables[usize::from(held.table)], held.container).slot(held.row);
         let mut latched = slot.latch();
         let head = latched.head();
@@ -1443,6 +1416,7 @@ impl Session {
         } else {
             latched.set_head(head.with_dirty(false).with_owner(None));
         }
+        self.held.swap_remove(at);
         self.core.free_slot(container(&self.tables[usize::from(held.table)], held.container), held.row);
     }
 }
@@ -1589,21 +1563,4 @@ pub(super) fn commit_header(cts: Cts, base: Cts, fragments: Option<&Fragments>) 
         header.push(&fragments.crc_sum.to_le_bytes());
     }
     header
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn taking_out_the_locks_of_undone_inserts_keeps_the_order_of_the_others() {
-        let held = |row: u64| Held { table: 0, container: PRIMARY, row: RowId(row) };
-        let mut list: Vec<Held> = (0..10).map(held).collect();
-        let mut gap = Gap::at_end(&list);
-        [9, 6, 5, 1].iter().for_each(|&row| gap.take_out(&mut list, held(row)));
-        gap.close(&mut list);
-        assert_eq!(list.iter().map(|held| held.row.0).collect::<Vec<_>>(), [0, 2, 3, 4, 7, 8]);
-        Gap::at_end(&list).close(&mut list);
-        assert_eq!(list.len(), 6);
-    }
 }

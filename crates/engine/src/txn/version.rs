@@ -19,7 +19,7 @@ use crate::ids::Cts;
 use crate::index::latch;
 use crate::mem::{Arena, ArenaCursor, Claim, NodeRef};
 use crate::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use crate::table::{Head, Latched, SessionNo, Slot};
+use crate::table::{Head, SessionNo, Slot};
 
 pub(super) const UNSTAMPED: u64 = u64::MAX;
 const SAME_TXN: u64 = u64::MAX;
@@ -266,20 +266,6 @@ impl<'a> Node<'a> {
             record[1..].fill(0);
         } else {
             self.each(|i, xor| record[i] ^= xor);
-        }
-    }
-
-    /// Takes the node's change out of the slot that it is the newest of, of so many persistent words, the cts word aside.
-    pub fn undo_in_place(&self, latched: &mut Latched<'_>, words: usize) {
-        if self.is_fresh() {
-            // Most of a long value's slot may never have been written: such memory is not touched.
-            for i in 1..words {
-                if latched.load(i) != 0 {
-                    latched.set(i, 0);
-                }
-            }
-        } else {
-            self.each(|i, xor| latched.set(i, latched.load(i) ^ xor));
         }
     }
 }

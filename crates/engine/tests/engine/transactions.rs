@@ -44,46 +44,6 @@ fn rollback_leaves_no_trace_in_rows_and_indexes() {
     assert_eq!(read(&mut session, 2), Some((21, "again".into())));
 }
 
-/// Of long values each change inserts one and takes one away, and locks both beside the row.
-#[test]
-fn undone_changes_of_long_values_leave_values_locks_and_slots_as_they_were() {
-    let world = World::new();
-    let (mut writer, mut other) = (world.session(), world.session());
-    create(&mut writer, IndexKind::BTree);
-    let long = |id: i64, of: &str| format!("{LONG}{id}{of}");
-    let at: Vec<RowId> = (0..50).map(|id| commit_insert(&mut writer, id, id, &long(id, ""))).collect();
-    begin(&mut other, Isolation::RepeatableRead);
-    assert_eq!(get(&mut other, 7), Some((7, long(7, ""))));
-    begin(&mut writer, Isolation::ReadCommitted);
-    set_n(&mut writer, at[0], 100).expect("updates");
-    let savepoint = writer.savepoint();
-    for undone in 0..3 {
-        for (id, &row) in (0..).zip(&at[1..40]) {
-            set_column(&mut writer, row, 2, &Value::Bytes(long(id, "changed").as_bytes())).expect("updates");
-            insert(&mut writer, 1_000 + id, 0, &long(id, "new")).expect("inserts");
-        }
-        assert_eq!(get(&mut writer, 7).map(|r| r.1), Some(long(6, "changed")));
-        assert_eq!(get(&mut other, 7), Some((7, long(7, ""))), "an older snapshot sees through it");
-        delete(&mut writer, at[45]).expect("deletes");
-        if undone < 2 {
-            writer.rollback_to(&savepoint);
-            assert_eq!(get(&mut writer, 0).map(|r| r.0), Some(100), "what stands before the savepoint stays");
-            assert_eq!(get(&mut writer, 7), Some((7, long(7, ""))));
-        }
-    }
-    writer.rollback();
-    other.commit().expect("a read commits");
-    for (id, &row) in (0..).zip(&at) {
-        assert_eq!(read(&mut other, id), Some((id, long(id, ""))));
-        begin(&mut other, Isolation::ReadCommitted);
-        set_column(&mut other, row, 2, &Value::Bytes(long(id, "again").as_bytes()))
-            .expect("nobody has its lock, or its value's");
-        other.commit().expect("commits");
-        assert_eq!(read(&mut other, id), Some((id, long(id, "again"))));
-    }
-    assert_eq!(rows(&mut other), 50);
-}
-
 #[test]
 fn an_old_snapshot_sees_old_versions_through_updates_and_deletes() {
     let world = World::new();
