@@ -1,48 +1,9 @@
 //! Does a prepared statement allocate in steady state? Counted by this thread's allocator, which also counts what grows.
 
+#[path = "../../engine/tests/counting/mod.rs"]
+mod counting;
+
 use freshet_db::{Database, Datum, IntoDatum, Options, Session, Statement};
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
-
-std::thread_local! {
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-struct Counting;
-
-fn count() {
-    // A thread that is going away has no count any more.
-    let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
-}
-
-// SAFETY: every call goes to the system's allocator as it came.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count();
-        // SAFETY: the caller's promises are passed on.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        count();
-        // SAFETY: the caller's promises are passed on.
-        unsafe { System.alloc_zeroed(layout) }
-    }
-
-    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        count();
-        // SAFETY: the caller's promises are passed on.
-        unsafe { System.realloc(pointer, layout, size) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promises are passed on.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
 
 const ROWS: i64 = 200;
 
@@ -72,9 +33,9 @@ fn world() -> World {
 /// Allocations of `runs` runs, after as many that may still grow buffers.
 fn allocations(runs: i64, mut run: impl FnMut(i64)) -> u64 {
     (0..runs).for_each(&mut run);
-    let before = ALLOCATIONS.get();
+    let before = counting::allocations();
     (0..runs).for_each(&mut run);
-    ALLOCATIONS.get() - before
+    counting::allocations() - before
 }
 
 fn one(session: &mut Session, statement: &Statement, parameters: &[Datum]) -> i64 {
@@ -152,9 +113,9 @@ fn allocations_of_commits(
 ) -> u64 {
     let mut count = 0;
     for at in 0..2 * runs {
-        let before = ALLOCATIONS.get();
+        let before = counting::allocations();
         let ticket = run(&mut world.session, at);
-        count += if at < runs { 0 } else { ALLOCATIONS.get() - before };
+        count += if at < runs { 0 } else { counting::allocations() - before };
         if at % 100 == 99 {
             // Whoever waits may write the log himself, group by group.
             world._db.wait(ticket).expect("durable");

@@ -1,54 +1,15 @@
 //! Does the log allocate in steady state? Counted by this thread's allocator, which also counts what grows.
 
+mod counting;
+
+use counting::allocations;
 use freshet_engine::ids::DeviceId;
 use freshet_engine::io::os::{OsClock, OsIo};
 use freshet_engine::log::{DatabaseId, Log, LogOptions, Progress, Worker};
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-
-std::thread_local! {
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-struct Counting;
-
-fn count() {
-    // A thread that is going away has no count any more.
-    let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
-}
-
-// SAFETY: every call goes to the system's allocator as it came.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count();
-        // SAFETY: the caller's promises are passed on.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        count();
-        // SAFETY: the caller's promises are passed on.
-        unsafe { System.alloc_zeroed(layout) }
-    }
-
-    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        count();
-        // SAFETY: the caller's promises are passed on.
-        unsafe { System.realloc(pointer, layout, size) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promises are passed on.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
 
 /// Stages a frame by each worker, registers a waiter, then closes, gathers, writes and syncs their epoch on this thread.
 fn flush_one_epoch(log: &Arc<Log>, workers: &mut [Worker]) {
@@ -90,9 +51,9 @@ fn a_group_is_sealed_and_written_without_allocating() {
         while log.step() == Progress::Worked {}
         (0..EPOCHS).for_each(|_| flush_one_epoch(&log, &mut workers));
         while log.step() == Progress::Worked {}
-        let (before, groups) = (ALLOCATIONS.get(), log.stats().groups);
+        let (before, groups) = (allocations(), log.stats().groups);
         (0..EPOCHS).for_each(|_| flush_one_epoch(&log, &mut workers));
-        let allocations = ALLOCATIONS.get() - before;
+        let allocations = allocations() - before;
         assert_eq!(log.stats().groups - groups, u64::from(devices) * EPOCHS as u64);
         assert_eq!(allocations, 0, "in {EPOCHS} epochs on {devices} devices");
     }

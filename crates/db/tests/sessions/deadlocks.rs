@@ -78,13 +78,19 @@ fn until_locked(client: &mut Client, sql: &str) -> Wait {
     wait
 }
 
+/// Clients in transactions that hold what they are to hold.
+fn holders(world: &World, holds: &[(usize, &str)], count: usize) -> Vec<Client> {
+    let mut clients: Vec<_> = (0..count).map(|_| world.client()).collect();
+    clients.iter_mut().for_each(|client| drop(client.ok("BEGIN")));
+    holds.iter().for_each(|&(who, sql)| drop(clients[who].ok(sql)));
+    clients
+}
+
 #[test]
 fn who_closes_a_circle_of_any_kind_is_told_and_the_others_go_on() {
     for Circle { name, holds, wants } in CIRCLES {
         let world = World::new(SETUP);
-        let mut clients: Vec<_> = wants.iter().map(|_| world.client()).collect();
-        clients.iter_mut().for_each(|client| drop(client.ok("BEGIN")));
-        holds.iter().for_each(|&(who, sql)| drop(clients[who].ok(sql)));
+        let mut clients = holders(&world, holds, wants.len());
         let (&(victim, closes), first) = wants.split_last().expect("a circle");
         let waits: Vec<_> = first.iter().map(|&(who, sql)| (who, until_locked(&mut clients[who], sql))).collect();
         match clients[victim].start(closes) {
@@ -117,9 +123,7 @@ fn who_closes_a_circle_of_any_kind_is_told_and_the_others_go_on() {
 fn a_way_that_does_not_close_is_no_deadlock() {
     for Circle { name, holds, wants } in CIRCLES {
         let world = World::new(SETUP);
-        let mut clients: Vec<_> = wants.iter().map(|_| world.client()).collect();
-        clients.iter_mut().for_each(|client| drop(client.ok("BEGIN")));
-        holds.iter().for_each(|&(who, sql)| drop(clients[who].ok(sql)));
+        let mut clients = holders(&world, holds, wants.len());
         let (&(last, _), first) = wants.split_last().expect("a circle");
         let waits: Vec<_> = first.iter().map(|&(who, sql)| (who, until_locked(&mut clients[who], sql))).collect();
         clients[last].ok("COMMIT");
