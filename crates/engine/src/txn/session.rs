@@ -1323,6 +1323,7 @@ impl Session {
         // A row whose keys changed keeps its slot until those entries are gone; a long list of inserts is worked off one by one.
         let at_once = entries.is_empty();
         let mut slots = Vec::new();
+        let mut near = self.held.len();
         let first = self.writes.partition_point(|w| !chosen(w.command));
         let kept = match first {
             0 => Vec::new(),
@@ -1342,10 +1343,10 @@ impl Session {
                 slots.push(write.held);
             }
             if at_once {
-                self.forget_inserted(&mut entries, &mut slots);
+                self.forget_inserted(&mut entries, &mut slots, &mut near);
             }
         }
-        self.forget_inserted(&mut entries, &mut slots);
+        self.forget_inserted(&mut entries, &mut slots, &mut near);
         // Whoever still walks one of the nodes learns it from the row's fold word, and begins again.
         let mut freed = self.core.arena.freed();
         self.writes.drain(..).for_each(|write| freed.add(write.node));
@@ -1355,12 +1356,18 @@ impl Session {
         }
     }
 
-    fn forget_inserted(&mut self, entries: &mut Vec<(Arc<Table>, Arc<Index>, TreeKey, RowId)>, slots: &mut Vec<Held>) {
+    /// `near`: where the last undone insert's lock was among `held`.
+    fn forget_inserted(
+        &mut self,
+        entries: &mut Vec<(Arc<Table>, Arc<Index>, TreeKey, RowId)>,
+        slots: &mut Vec<Held>,
+        near: &mut usize,
+    ) {
         for (table, index, key, row) in entries.drain(..) {
             remove_entry(&self.core, &table, &index, &key, row);
         }
         for held in slots.drain(..) {
-            self.free_inserted(held);
+            *near = self.free_inserted(held, *near);
         }
     }
 
@@ -1402,9 +1409,10 @@ impl Session {
         latch::unlatch(word, seen, true);
     }
 
-    /// An undone insert's slot: nobody else ever saw a row in it.
-    fn free_inserted(&mut self, held: Held) {
-        let at = self.held.iter().rposition(|h| h.row == held.row && h.container == held.container);
+    /// An undone insert's slot: nobody else ever saw a row in it. Gives where its lock was.
+    fn free_inserted(&mut self, held: Held, near: usize) -> usize {
+        let is_it = |at: usize| self.held[at].row == held.row && self.held[at].container == held.container;
+        let at = position_near(near, self.held.len(), is_it);
         let at = at.expect("invariant: who inserts a row holds its lock");
         let slot = container(&self.tables[usize::from(held.table)], held.container).slot(held.row);
         let mut latched = slot.latch();
@@ -1419,6 +1427,13 @@ impl Session {
         self.held.swap_remove(at);
         self.core.free_slot(container(&self.tables[usize::from(held.table)], held.container), held.row);
     }
+}
+
+/// Which of `len` places is the one, asked from `near` outward. Inserts are undone in the reverse order of their locks, but for those of one row: the
+/// next lock is a few places from the last, however many locks of updates stay behind it.
+fn position_near(near: usize, len: usize, mut is_it: impl FnMut(usize) -> bool) -> Option<usize> {
+    let both_ways = (0..len.max(near)).flat_map(|far| [near.checked_sub(far + 1), near.checked_add(far)]);
+    both_ways.flatten().filter(|&at| at < len).find(|&at| is_it(at))
 }
 
 impl Drop for Session {
@@ -1563,4 +1578,39 @@ pub(super) fn commit_header(cts: Cts, base: Cts, fragments: Option<&Fragments>) 
         header.push(&fragments.crc_sum.to_le_bytes());
     }
     header
+}
+
+#[cfg(test)]
+mod tests {
+    use super::position_near;
+
+    /// Locks as an UPDATE of a long value leaves them: the row's, the old value's and the new one's, which alone is undone.
+    #[test]
+    fn an_undone_insert_is_looked_for_near_the_last_one_and_not_behind_the_locks_that_stay() {
+        let rows = 10_000;
+        let mut held: Vec<(usize, char)> = (0..rows).flat_map(|i| [(i, 'r'), (i, 'o'), (i, 'n')]).collect();
+        let (mut near, mut asked) = (held.len(), 0);
+        for i in (0..rows).rev() {
+            let at = position_near(near, held.len(), |at| {
+                asked += 1;
+                held[at] == (i, 'n')
+            });
+            near = at.expect("it is held");
+            held.swap_remove(near);
+        }
+        assert!(asked < 10 * rows, "{asked} places were looked at for {rows} locks");
+        assert!(held.iter().all(|(_, what)| *what != 'n') && held.len() == 2 * rows);
+    }
+
+    #[test]
+    fn every_place_is_found_from_everywhere_and_none_where_there_is_none() {
+        for len in 0..6 {
+            for near in 0..8 {
+                for wanted in 0..len {
+                    assert_eq!(position_near(near, len, |at| at == wanted), Some(wanted), "{wanted} of {len} from {near}");
+                }
+                assert_eq!(position_near(near, len, |_| false), None);
+            }
+        }
+    }
 }
