@@ -1449,11 +1449,13 @@ impl Session {
     ) -> Result<Step, SqlError> {
         let reader = self.inner.reader();
         for table in tables {
-            let sampled = match self.interrupt.cancelled.load(Ordering::Relaxed) {
-                true => Err(SqlError::new("57014", "canceling statement due to user request")),
-                false => self.cache.statistics.analyze(table, &reader, SAMPLE_ROWS),
+            let interrupt = &mut self.interrupt;
+            let mut look = || match interrupt.look() {
+                Err(Halt::Error(error)) => Err(error),
+                Err(Halt::Wait(_) | Halt::TooLong) => unreachable!("invariant: a sample has no limit"),
+                Ok(()) => Ok(()),
             };
-            if let Err(error) = sampled {
+            if let Err(error) = self.cache.statistics.analyze(table, &reader, SAMPLE_ROWS, &mut look) {
                 return Err(self.statement_failed(error));
             }
         }

@@ -90,7 +90,7 @@ impl Statistics {
         if table.slots() < WORTH_SLOTS {
             return None;
         }
-        self.analyze(table, reader, QUICK_ROWS).ok()
+        self.analyze(table, reader, QUICK_ROWS, &mut || Ok(())).ok()
     }
 
     /// Whether a table is worth to be sampled.
@@ -103,9 +103,15 @@ impl Statistics {
         self.epoch.load(Ordering::Acquire)
     }
 
-    /// Samples a table.
-    pub fn analyze(&self, table: &Arc<Table>, reader: &Reader, rows: u64) -> Result<Arc<TableStatistics>, SqlError> {
-        let made = Arc::new(Sample::take(table, reader, rows)?.statistics(table));
+    /// Samples a table. `look` is asked every few milliseconds whether to go on.
+    pub fn analyze(
+        &self,
+        table: &Arc<Table>,
+        reader: &Reader,
+        rows: u64,
+        look: Look<'_>,
+    ) -> Result<Arc<TableStatistics>, SqlError> {
+        let made = Arc::new(Sample::take(table, reader, rows, look)?.statistics(table, look)?);
         self.tables.write().insert(table.id.0, made.clone());
         self.epoch.fetch_add(1, Ordering::AcqRel);
         Ok(made)
@@ -118,6 +124,9 @@ impl Statistics {
     }
 }
 
+/// An error: the statement was cancelled, or its time is over.
+type Look<'a> = &'a mut dyn FnMut() -> Result<(), SqlError>;
+
 /// Values of some rows, by column.
 struct Sample {
     slots: u64,
@@ -128,7 +137,7 @@ struct Sample {
 
 impl Sample {
     /// One slot of each stretch, at a place that differs from stretch to stretch.
-    fn take(table: &Arc<Table>, reader: &Reader, rows: u64) -> Result<Sample, SqlError> {
+    fn take(table: &Arc<Table>, reader: &Reader, rows: u64, look: Look<'_>) -> Result<Sample, SqlError> {
         let slots = table.slots();
         let wanted = rows.min(slots);
         let columns = table.def.columns.iter().map(|_| column::Values::default()).collect();
@@ -137,6 +146,7 @@ impl Sample {
         let mut row = Row::default();
         let mut next = 0;
         while next < wanted {
+            look()?;
             let end = wanted.min(next + LEASE_SLOTS);
             let read = reader.batch(|batch| {
                 for i in next..end {
@@ -165,11 +175,14 @@ impl Sample {
         }
     }
 
-    fn statistics(self, table: &Table) -> TableStatistics {
+    /// Each column's values are sorted.
+    fn statistics(self, table: &Table, look: Look<'_>) -> Result<TableStatistics, SqlError> {
         let rows = self.slots as f64 * self.live as f64 / self.visited.max(1) as f64;
-        let columns = table.def.columns.iter().zip(self.columns);
-        let columns = columns.map(|(def, values)| (def.name.clone(), def.ty, values.statistics(def.ty, rows)));
-        TableStatistics { rows, slots: self.slots, columns: columns.collect() }
+        let columns = table.def.columns.iter().zip(self.columns).map(|(def, values)| {
+            look()?;
+            Ok((def.name.clone(), def.ty, values.statistics(def.ty, rows)))
+        });
+        Ok(TableStatistics { rows, slots: self.slots, columns: columns.collect::<Result<_, SqlError>>()? })
     }
 }
 
