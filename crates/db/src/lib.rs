@@ -420,6 +420,11 @@ impl Session {
             && let Some(Datum::Int(key)) = parameters.get(usize::from(at))
         {
             self.inner.load_ahead(prepared, *key, what);
+            match what {
+                _ if prepared.columns.is_empty() => {}
+                Ahead::Entry => self.rows.load_ahead(),
+                Ahead::Row => self.rows.load_cells_ahead(),
+            }
         }
     }
 

@@ -5,7 +5,9 @@ use crate::error::SqlError;
 use crate::value::Clock;
 use crate::value::pgtype::NUMERIC;
 use freshet_engine::engine::Engine;
+use freshet_engine::index::prefetch_value;
 use freshet_engine::schema::{Type, Value};
+use std::mem::offset_of;
 use std::sync::Arc;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -52,22 +54,45 @@ enum Cell {
 const KEPT_BYTES_MAX: usize = 1 << 20;
 
 /// Rows of one result. Reuse it across executions: it keeps its memory.
+///
+/// What a result of a few integers looks at is two lines: a session's rows are as cold as the session.
 #[derive(Clone, Default, Debug)]
+#[repr(C, align(64))]
 pub struct RowSet {
     columns: Arc<[Column]>,
     cells: Vec<Cell>,
-    heap: Vec<u8>,
     rows: usize,
-    charge: Charge,
-    /// By which times are shown.
-    clock: Clock,
     /// A row had no room; it is told when the row is complete.
     refused: Option<Box<SqlError>>,
+    /// `charge` is known.
+    is_charged: bool,
+    // The second line.
+    heap: Vec<u8>,
+    /// By which times are shown. Its end is compared with nothing.
+    clock: Clock,
+    // The rest.
+    charge: Charge,
 }
+
+const _: () = assert!(offset_of!(RowSet, is_charged) < 64 && offset_of!(RowSet, heap) == 64);
+const _: () = assert!(offset_of!(RowSet, clock.seeded) >= 120 && offset_of!(RowSet, clock.seeded) <= 128);
 
 impl RowSet {
     pub fn columns(&self) -> &Arc<[Column]> {
         &self.columns
+    }
+
+    /// Starts loading what a statement of one row will look at of it.
+    #[inline]
+    pub fn load_ahead(&self) {
+        prefetch_value(&self.columns);
+        prefetch_value(&self.heap);
+    }
+
+    /// Starts loading where the first cells will be. It reads what `load_ahead` loads, so it is said a few statements later.
+    #[inline]
+    pub fn load_cells_ahead(&self) {
+        self.cells.first().into_iter().for_each(prefetch_value);
     }
 
     #[inline]
@@ -92,8 +117,9 @@ impl RowSet {
     /// From now on its memory counts against the engine's limit.
     #[inline]
     pub fn charge_to(&mut self, engine: &Engine) {
-        if !self.charge.is_known() {
+        if !self.is_charged {
             self.charge = Charge::of_query(Some(engine));
+            self.is_charged = true;
         }
     }
 

@@ -42,7 +42,7 @@ use crate::compiled::point::{Point, PointScratch};
 use crate::compiled::rules::{self, Constraints};
 use crate::compiled::{Halt, Interrupt, Run, Scratch, change, lock, query};
 use crate::copy::encode::Framing;
-use crate::counts::Count;
+use crate::counts::{Count, Counting};
 use crate::define::{self, Defined, Definer, Temporary};
 use crate::error::SqlError;
 use crate::explain::{self, Explained};
@@ -63,10 +63,12 @@ use freshet_engine::catalog::{NamespaceId, Schema, SchemaPath, Table};
 use freshet_engine::engine::{Account, Claim, Engine, Kind};
 use freshet_engine::ids::Cts;
 use freshet_engine::index::prefetch_value;
-use freshet_engine::schema::{Type, Value};
+use freshet_engine::schema::{Row, Type, Value};
 use freshet_engine::txn::{Error, Isolation, Stop, WaitToken};
 use parking_lot::Mutex;
+use std::cell::Cell;
 use std::future::Future;
+use std::mem::offset_of;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -244,33 +246,53 @@ pub enum Ahead {
     Row,
 }
 
-/// One connection's state.
+/// No commit has it.
+const NOTHING: Cts = Cts(0);
+
 /// A longer text of the last statement does not stay with an idle session.
 const TEXT_KEPT_BYTES: usize = 4 << 10;
 
+std::thread_local! {
+    /// What a short look-up reads into: a session's own would be cold.
+    static ROW: Cell<Option<Box<Row>>> = const { Cell::new(None) };
+}
+
+/// One connection's state.
+///
+/// What the short ways (`change_once`, `look_up`) look at is together, in two lines after the engine's session: thousands of sessions take turns, each is
+/// cold, and every line is a miss.
+#[repr(C, align(64))]
 pub struct Session {
-    engine: Engine,
     inner: freshet_engine::txn::Session,
+    // A line.
+    engine: Engine,
+    pending: Option<Box<Pending>>,
+    /// Zero: the last error stands on nothing that may be lost.
+    error_dependency: Cts,
+    counts: Counting,
+    /// Of the role in force, if it may not do everything; else 0. Plans are shared by who has the same.
+    rights_key: u32,
+    block: Block,
+    temporary: Temporary,
+    // The next one, from within `temporary` to within `env`.
+    env: Env,
+    // The rest.
+    looking: PointScratch,
     identity: role::Identity,
     auditor: Option<role::Auditor>,
     cache: Arc<StatementCache>,
-    looking: PointScratch,
     interrupt: Interrupt,
     inline_limit: Option<Duration>,
     /// The statement that runs has met the limit once.
     is_long: bool,
-    env: Env,
-    block: Block,
     /// Of the explicit block.
     modes: Modes,
     savepoints: Vec<savepoint::Savepoint>,
-    pending: Option<Pending>,
     copying: Option<copy::Copying>,
     copy_framing: Framing,
     names: named::Names,
     /// Parameters in their types' forms, where they did not come so.
     converted: Vec<Datum>,
-    error_dependency: Option<Cts>,
     prepare_dependency: Option<Cts>,
     /// The last statement of `prepare_text` that was planned without its values, and the text that it came as.
     shaped: (Weak<Prepared>, String),
@@ -281,7 +303,6 @@ pub struct Session {
     /// What a commit leaves, where that is not what holds now: without what SET LOCAL set.
     settings_after: Option<Settings>,
     constraints: Constraints,
-    temporary: Temporary,
     /// As it was before the transaction that changed it.
     temporary_before: Option<Temporary>,
     /// Its place among those who are connected to a server.
@@ -296,6 +317,12 @@ pub struct Session {
     /// What a connection takes, busy or not.
     _account: Account,
 }
+
+/// The line of `inner`'s end.
+const HOT: usize = size_of::<freshet_engine::txn::Session>();
+const _: () = assert!(offset_of!(Session, engine) == HOT && offset_of!(Session, temporary.namespace) + 8 <= HOT + 64);
+const _: () = assert!(offset_of!(Session, env.clock) >= HOT + 64);
+const _: () = assert!(offset_of!(Session, env.settings.fast.has_search_path) < HOT + 128);
 
 impl Session {
     /// A session with a statement cache of its own; sessions of one database share one by [`Session::with_cache`].
@@ -319,7 +346,9 @@ impl Session {
         let seeded = Seeded::of_session();
         let clock = Clock { zone: settings.zone.clone(), dates, intervals, seeded, ..Clock::default() };
         Ok(Session {
-            watching: watch::Watching::new(cache.activity.counts.counting(), version),
+            watching: watch::Watching::new(version),
+            counts: cache.activity.counts.counting(),
+            rights_key: 0,
             _account: account,
             inner,
             identity: role::Identity::default(),
@@ -352,7 +381,7 @@ impl Session {
             copy_framing: Framing::NONE,
             names: named::Names::default(),
             converted: Vec::new(),
-            error_dependency: None,
+            error_dependency: NOTHING,
             prepare_dependency: None,
             shaped: (Weak::new(), String::new()),
             reported: Vec::new(),
@@ -488,7 +517,7 @@ impl Session {
     /// Parses and binds one statement; uses the shared cache. `types`: declared parameter types, `None` where unknown.
     pub fn prepare(&mut self, sql: &str, types: &[Option<Type>]) -> Result<Arc<Prepared>, SqlError> {
         self.shaped.0 = Weak::new();
-        self.error_dependency = None;
+        self.error_dependency = NOTHING;
         let schema = self.schema_to_plan_by();
         // Read after the schema. What is there, what is not, and its columns may be another session's latest commit.
         self.prepare_dependency = self.depends_on(self.engine.schema_cts());
@@ -499,7 +528,7 @@ impl Session {
         }
         let prepared = prepared.inspect_err(|_| {
             self.fail();
-            self.error_dependency = self.error_dependency.max(self.prepare_dependency);
+            self.error_dependency = self.error_dependency.max(self.prepare_dependency.unwrap_or(NOTHING));
         })?;
         if self.block == Block::Failed && !prepared.ends_transaction() && !prepared.is_empty() {
             return Err(aborted());
@@ -529,7 +558,7 @@ impl Session {
         if self.block == Block::Failed || self.env.settings.fast.road.is_some() {
             return None;
         }
-        self.error_dependency = None;
+        self.error_dependency = NOTHING;
         let schema = self.schema_to_plan_by();
         self.prepare_dependency = self.depends_on(self.engine.schema_cts());
         let prepared = self.plan_shape(&shape, &schema)?;
@@ -548,7 +577,7 @@ impl Session {
     /// One look into the cache where the shape is in use.
     fn plan_shape(&mut self, shape: &Shape, schema: &Arc<Schema>) -> Option<Arc<Prepared>> {
         self.refresh_access(schema);
-        let found = match self.cache.get(&shape.text, &shape.types, schema, &self.path(schema), self.identity.key) {
+        let found = match self.cache.get(&shape.text, &shape.types, schema, &self.path(schema), self.rights_key) {
             Some(found) => Some(found),
             None if self.cache.is_refused(&shape.text) => return None,
             None => match self.plan(&shape.text, &shape.types, schema) {
@@ -574,7 +603,7 @@ impl Session {
         let forced = self.env.settings.fast.road;
         self.refresh_access(schema);
         if forced.is_none()
-            && let Some(found) = self.cache.get(sql, types, schema, &self.path(schema), self.identity.key)
+            && let Some(found) = self.cache.get(sql, types, schema, &self.path(schema), self.rights_key)
         {
             return Ok(found);
         }
@@ -620,7 +649,7 @@ impl Session {
             path: path_schema.path().clone(),
             epoch: routed.epoch,
             unknown_tables: routed.unknown_tables.into(),
-            role: self.identity.key,
+            role: self.rights_key,
             rights_version: match Arc::ptr_eq(schema, &self.engine.schema()) {
                 true => schema.rights_version(),
                 false => u64::MAX,
@@ -709,7 +738,7 @@ impl Session {
         // One that is known need not be read again.
         let is_known = |piece: &str| {
             let shape = shape::of(piece)?;
-            self.cache.get(&shape.text, &shape.types, &schema, &path, self.identity.key)
+            self.cache.get(&shape.text, &shape.types, &schema, &path, self.rights_key)
         };
         pieces.iter().enumerate().filter(|(_, piece)| is_known(piece).is_none()).find_map(|(at, piece)| {
             let read = self.planning(piece).and_then(|_planning| parse::parse(piece).map(drop));
@@ -786,7 +815,7 @@ impl Session {
         }
         let started = self.timer();
         let cts = once.run(&mut self.inner, parameters, &self.env)?;
-        self.error_dependency = None;
+        self.error_dependency = NOTHING;
         self.watched_short(statement, started, 1, Some(once.counts_as()));
         Some(self.depends_on(cts))
     }
@@ -884,14 +913,12 @@ impl Session {
     #[inline]
     pub fn load_ahead(&self, statement: &Prepared, key: i64, what: Ahead) {
         if what == Ahead::Entry {
-            prefetch_value(&self.block);
-            prefetch_value(&self.pending);
-            prefetch_value(&self.error_dependency);
-            prefetch_value(&self.identity.key);
-            // The small fields of the settings lie together, behind the long ones.
+            prefetch_value(&self.engine);
             prefetch_value(&self.env.settings.fast.level);
-            prefetch_value(&self.watching.counts);
             self.inner.load_ahead();
+            self.inner.load_schema_ahead();
+        } else if statement.point.is_some() {
+            self.inner.load_place_ahead();
         }
         match (&statement.once, &statement.point) {
             (Some(once), _) => once.load_ahead(&self.inner, key, what),
@@ -913,12 +940,15 @@ impl Session {
     #[inline]
     fn look_up_newest(&mut self, statement: &Prepared, point: &Point, parameters: &[Datum], rows: &mut RowSet) -> bool {
         let started = self.timer();
-        if !self.is_planned_for_now(statement) || !point.look_up_newest(&mut self.inner, parameters, &mut self.looking)
-        {
+        if !self.is_planned_for_now(statement) {
             return false;
         }
-        self.begin_rows(statement, rows);
-        let is_given = point.give_found(&self.looking, rows).is_ok();
+        let mut row = ROW.take().unwrap_or_default();
+        let is_given = point.look_up_newest(&mut self.inner, parameters, &mut row) && {
+            self.begin_rows(statement, rows);
+            point.give_found(&row, rows).is_ok()
+        };
+        ROW.set(Some(row));
         if is_given {
             self.watched_short(statement, started, 1, None);
         }
@@ -928,7 +958,7 @@ impl Session {
     /// Makes `rows` this statement's, empty and paid for by this session.
     #[inline]
     fn begin_rows(&mut self, statement: &Prepared, rows: &mut RowSet) {
-        self.error_dependency = None;
+        self.error_dependency = NOTHING;
         rows.charge_to(&self.engine);
         rows.show_by(&self.env.clock);
         rows.start(&statement.columns);
@@ -959,7 +989,7 @@ impl Session {
         match (given, self.inner.commit()) {
             (Ok(()), Ok(committed)) => Ok(self.depends_on(committed.cts)),
             (Err(error), Ok(committed)) => {
-                self.error_dependency = self.depends_on(committed.cts);
+                self.error_dependency = self.depends_on(committed.cts).unwrap_or(NOTHING);
                 Err(Box::new(error))
             }
             (_, Err(Stop::Error(error))) => Err(Box::new(error.into())),
@@ -969,7 +999,7 @@ impl Session {
 
     /// Goes on after a wait.
     pub fn resume(&mut self, rows: &mut RowSet) -> Result<Step, SqlError> {
-        let is_long = match &self.pending {
+        let is_long = match self.pending.as_deref() {
             Some(Pending::Run { .. }) => self.is_long,
             // What a query gave is applied or copied at once, however much it is.
             Some(Pending::Road { .. }) => true,
@@ -995,7 +1025,7 @@ impl Session {
 
     fn go_on(&mut self, rows: &mut RowSet) -> Result<Step, SqlError> {
         self.member.iter().for_each(|member| member.set_sleeping(false));
-        match self.pending.take() {
+        match self.pending.take().map(|pending| *pending) {
             None => Err(SqlError::new("55000", "no statement is waiting")),
             Some(Pending::Run { statement, parameters }) => match &statement.plan {
                 Plan::Copy(plan) => self.start_copy(&statement, plan, rows),
@@ -1107,7 +1137,7 @@ impl Session {
                 Ok(done("EXPLAIN"))
             }
             Plan::Checkpoint => {
-                self.watching.counts.add(Count::CheckpointsAsked, 1);
+                self.counts.add(Count::CheckpointsAsked, 1);
                 let background = Background::start(self.engine.clone());
                 Ok(self.wait_checkpoint(background))
             }
@@ -1301,7 +1331,7 @@ impl Session {
     #[inline]
     fn names_otherwise(&self, statement: &Prepared) -> bool {
         let is_usual = self.temporary.namespace.is_none() && !self.env.settings.fast.has_search_path;
-        statement.role != self.identity.key
+        statement.role != self.rights_key
             || !(is_usual && statement.path == *self.inner.schema().path())
                 && self.path(self.inner.schema()) != statement.path
     }
@@ -1388,7 +1418,8 @@ impl Session {
             Err(Halt::Wait(token)) => {
                 self.inner.rollback_statement();
                 rows.start(&statement.columns);
-                self.pending = Some(Pending::Run { statement: statement.clone(), parameters: parameters.to_vec() });
+                self.pending =
+                    Some(Box::new(Pending::Run { statement: statement.clone(), parameters: parameters.to_vec() }));
                 Ok(Step::Wait(Wait(On::Engine(token))))
             }
         }
@@ -1483,7 +1514,7 @@ impl Session {
         self.inner.rest();
         rows.start(&statement.columns);
         self.member.iter().for_each(|member| member.set_sleeping(true));
-        self.pending = Some(Pending::Run { statement: statement.clone(), parameters: parameters.to_vec() });
+        self.pending = Some(Box::new(Pending::Run { statement: statement.clone(), parameters: parameters.to_vec() }));
         Ok(Step::Wait(Wait(On::Other(Box::pin(sleep)))))
     }
 
@@ -1503,7 +1534,8 @@ impl Session {
             self.inner.wait_for_key();
             self.inner.rollback_statement();
             rows.start(&statement.columns);
-            self.pending = Some(Pending::Run { statement: statement.clone(), parameters: parameters.to_vec() });
+            self.pending =
+                Some(Box::new(Pending::Run { statement: statement.clone(), parameters: parameters.to_vec() }));
             return Ok(Step::Wait(Wait(On::Engine(token))));
         }
         let awaited = self.env.sequences.as_ref().and_then(|s| s.take_awaited());
@@ -1514,7 +1546,8 @@ impl Session {
         rows.start(&statement.columns);
         match self.inner.wait_for_sequence(&sequence) {
             Stop::Wait(token) => {
-                self.pending = Some(Pending::Run { statement: statement.clone(), parameters: parameters.to_vec() });
+                self.pending =
+                    Some(Box::new(Pending::Run { statement: statement.clone(), parameters: parameters.to_vec() }));
                 Ok(Step::Wait(Wait(On::Engine(token))))
             }
             Stop::Error(error) => Err(self.statement_failed(error.into())),
@@ -1568,7 +1601,8 @@ impl Session {
             Err(Halt::Wait(token)) => {
                 self.inner.rollback_statement();
                 rows.start(&statement.columns);
-                self.pending = Some(Pending::Run { statement: statement.clone(), parameters: parameters.to_vec() });
+                self.pending =
+                    Some(Box::new(Pending::Run { statement: statement.clone(), parameters: parameters.to_vec() }));
                 Ok(Step::Wait(Wait(On::Engine(token))))
             }
         }
@@ -1679,7 +1713,7 @@ impl Session {
     /// The statement runs anew, elsewhere.
     fn too_long(&mut self, statement: &Arc<Prepared>, parameters: &[Datum]) -> Step {
         self.is_long = true;
-        self.pending = Some(Pending::Run { statement: statement.clone(), parameters: parameters.to_vec() });
+        self.pending = Some(Box::new(Pending::Run { statement: statement.clone(), parameters: parameters.to_vec() }));
         Step::Wait(Wait(On::Elsewhere))
     }
 
@@ -1706,13 +1740,13 @@ impl Session {
                 self.finish(&statement, tag, Vec::new())
             }
             Ok(Progress::Pending(future)) => {
-                self.pending = Some(Pending::Road { statement, parameters, running });
+                self.pending = Some(Box::new(Pending::Road { statement, parameters, running }));
                 Ok(Step::Wait(Wait(On::Other(future))))
             }
             Ok(Progress::Restart(token)) => {
                 self.inner.rollback_statement();
                 rows.start(&statement.columns);
-                self.pending = Some(Pending::Run { statement, parameters });
+                self.pending = Some(Box::new(Pending::Run { statement, parameters }));
                 Ok(Step::Wait(Wait(On::Engine(token))))
             }
             // The compiled road keeps less in memory.
@@ -1766,12 +1800,12 @@ impl Session {
                 Ok(()) => {}
                 Err(Halt::Wait(token)) => {
                     self.inner.rollback_statement();
-                    self.pending = Some(Pending::Commit(commit));
+                    self.pending = Some(Box::new(Pending::Commit(commit)));
                     return Ok(Step::Wait(Wait(On::Engine(token))));
                 }
                 Err(Halt::TooLong) => {
                     self.inner.rollback_statement();
-                    self.pending = Some(Pending::Commit(commit));
+                    self.pending = Some(Box::new(Pending::Commit(commit)));
                     return Ok(Step::Wait(Wait(On::Elsewhere)));
                 }
                 // It is over, whatever savepoints it has.
@@ -1789,19 +1823,19 @@ impl Session {
             Ok(committed) => {
                 self.hear_commit(committed.cts);
                 drop(latch);
-                self.watching.counts.add(Count::Commits, 1);
+                self.counts.add(Count::Commits, 1);
                 let durable = self.depends_on(committed.cts);
                 let Commit { tag, notices, chain } = commit;
                 self.leave_or_chain(true, chain);
                 Ok(Step::Done(Outcome { tag, durable, notices }))
             }
             Err(Stop::Wait(token)) => {
-                self.pending = Some(Pending::Commit(commit));
+                self.pending = Some(Box::new(Pending::Commit(commit)));
                 Ok(Step::Wait(Wait(On::Engine(token))))
             }
             Err(Stop::Error(error)) => {
-                self.watching.counts.add(Count::Rollbacks, 1);
-                self.error_dependency = self.depends_on(dependency);
+                self.counts.add(Count::Rollbacks, 1);
+                self.error_dependency = self.depends_on(dependency).unwrap_or(NOTHING);
                 self.leave_block(false);
                 Err(error.into())
             }
@@ -1825,7 +1859,7 @@ impl Session {
     /// Ends the statement in progress with an error (57014 cancel, 55P03 lock timeout).
     pub fn cancel(&mut self, error: SqlError) -> SqlError {
         self.inner.abandon_wait();
-        let error = match self.pending.take() {
+        let error = match self.pending.take().map(|pending| *pending) {
             None | Some(Pending::Checkpoint(_)) => {
                 self.fail();
                 error
@@ -1859,7 +1893,7 @@ impl Session {
                     self.settle_temporary(false);
                     self.restore_settings(false);
                 } else if self.inner.in_transaction() {
-                    self.error_dependency = self.depends_on(dependency);
+                    self.error_dependency = self.depends_on(dependency).unwrap_or(NOTHING);
                 }
                 self.block = Block::Failed;
             }
@@ -1875,8 +1909,8 @@ impl Session {
         if self.inner.in_transaction() {
             let dependency = self.inner.dependency();
             self.inner.rollback();
-            self.watching.counts.add(Count::Rollbacks, 1);
-            self.error_dependency = self.depends_on(dependency);
+            self.counts.add(Count::Rollbacks, 1);
+            self.error_dependency = self.depends_on(dependency).unwrap_or(NOTHING);
         }
     }
 
@@ -1887,7 +1921,7 @@ impl Session {
 
     /// What the last error depends on: it is told once this is durable.
     pub fn error_dependency(&self) -> Option<Cts> {
-        self.error_dependency
+        (self.error_dependency != NOTHING).then_some(self.error_dependency)
     }
 
     pub fn status(&self) -> TransactionStatus {
@@ -2030,7 +2064,7 @@ impl Session {
         if self.inner.in_transaction() {
             let dependency = self.inner.dependency();
             self.inner.rollback();
-            self.watching.counts.add(Count::Rollbacks, 1);
+            self.counts.add(Count::Rollbacks, 1);
             durable = self.depends_on(dependency);
         }
         self.leave_or_chain(false, chain);
@@ -2083,7 +2117,7 @@ impl Session {
 
     /// Ends what `begin_implicit` began, if it is still there.
     pub fn commit_implicit(&mut self) -> Result<Step, SqlError> {
-        self.error_dependency = None;
+        self.error_dependency = NOTHING;
         if self.block != Block::Implicit {
             return Ok(done(""));
         }
@@ -2104,7 +2138,7 @@ impl Session {
         self.copying = None;
         if self.inner.in_transaction() {
             self.inner.rollback();
-            self.watching.counts.add(Count::Rollbacks, 1);
+            self.counts.add(Count::Rollbacks, 1);
         }
         self.leave_block(false);
     }
@@ -2398,7 +2432,7 @@ impl Session {
 
     fn wait_checkpoint(&mut self, background: Arc<Background>) -> Step {
         let future = Box::pin(BackgroundDone(background.clone()));
-        self.pending = Some(Pending::Checkpoint(background));
+        self.pending = Some(Box::new(Pending::Checkpoint(background)));
         Step::Wait(Wait(On::Other(future)))
     }
 }

@@ -190,13 +190,14 @@ fn unknown(name: &str) -> SqlError {
 
 /// What SET changes and SHOW tells, with what a driver expects to read at start-up.
 #[derive(Clone, Debug, Default)]
+#[repr(C)]
 pub struct Settings {
+    /// What the transactions and waits look at often.
+    pub(crate) fast: Fast,
     /// What the server's configuration has instead of the usual defaults.
     base: Defaults,
     /// Only what differs from the default; custom `a.b` settings too.
     changed: BTreeMap<String, String>,
-    /// What the transactions and waits look at often.
-    pub(crate) fast: Fast,
     pub(crate) keepalive: Keepalive,
     /// TimeZone.
     pub(crate) zone: Zone,
@@ -216,25 +217,26 @@ pub struct Keepalive {
     pub user_timeout: Duration,
 }
 
-/// Settings in the form that they are used.
+/// Settings in the form that they are used. First those that the short ways look at: see [`crate::session::Session`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[repr(C)]
 pub(crate) struct Fast {
     pub deferred_commit: bool,
     pub level: Level,
     pub read_only: bool,
     pub deferrable: bool,
+    /// A statement's time is of interest: it is counted by its text, or logged where it is long.
+    pub is_timed: bool,
+    /// `search_path` is not the default.
+    pub has_search_path: bool,
+    pub tracks: bool,
+    pub tracks_utility: bool,
     pub lock_timeout: Option<Duration>,
     pub statement_timeout: Option<Duration>,
     pub idle_in_transaction_timeout: Option<Duration>,
     pub idle_session_timeout: Option<Duration>,
-    /// A statement's time is of interest: it is counted by its text, or logged where it is long.
-    pub is_timed: bool,
-    pub tracks: bool,
-    pub tracks_utility: bool,
     pub log_min_duration: Option<Duration>,
     pub road: Option<Forced>,
-    /// `search_path` is not the default.
-    pub has_search_path: bool,
 }
 
 /// The names of a list, folded unless they are quoted.

@@ -166,11 +166,12 @@ impl Session {
     #[inline]
     pub fn load_ahead(&self) {
         prefetch_value(&self.core);
-        prefetch_value(&self.state);
-        prefetch_value(&self.checked);
-        prefetch_value(&self.met);
-        prefetch_value(&self.last_record_bytes);
-        prefetch_value(&self.lease);
+    }
+
+    /// Starts loading the place that a look-up registers at. It reads what `load_ahead` loads, so it is said a few statements later.
+    #[inline]
+    pub fn load_place_ahead(&self) {
+        prefetch_value(self.place());
     }
 
     /// Starts loading the row of this key, for who will change it. It reads what `load_ahead` and `Change::prefetch` load, so it is said a few

@@ -23,7 +23,7 @@ use super::wait::WaitToken;
 use super::{Committed, Error, Isolation, Stop};
 use crate::catalog::{Index, NamespaceId, RoleId, Schema, SequenceState, Table, TableId, TreeKey};
 use crate::ids::{Cts, Epoch, RowId, StorageId};
-use crate::index::latch;
+use crate::index::{latch, prefetch_value};
 use crate::mem::{Account, ArenaCursor, Claim, Kind, NodeRef};
 use crate::planted::{self, Bug, Point};
 use crate::schema::{KeyBuf, Row};
@@ -107,8 +107,9 @@ pub(super) struct KeyChange {
     pub command: u32,
 }
 
-/// What a transaction's DDL left to do at its end.
+/// What a transaction's DDL left to do at its end. Its first field is a session's hot one.
 #[derive(Default)]
+#[repr(C)]
 pub(super) struct Ddl {
     /// The transaction's own schema, once it has changed it.
     pub schema: Option<Arc<Schema>>,
@@ -161,10 +162,30 @@ pub(super) enum State {
 }
 
 /// A connection to the engine: at most one transaction at a time, and the buffers it reuses.
+///
+/// Of thousands of sessions that take turns each is cold, and every line of it is a miss. So the order counts: what the short ways (`change_once`,
+/// `look_up_newest`, `read_integer`) look at is the first line, and which schema holds is at the beginning of the second.
+#[repr(C, align(64))]
 pub struct Session {
     pub(super) core: Arc<Core>,
+    /// Open while other threads read at this session's snapshot.
+    pub(super) lease: Option<Arc<Lease>>,
+    /// A schema's number and the address of a table that is current in it, and therefore still there.
+    pub(super) checked: (u64, usize),
+    /// The largest cts that this session's past transactions committed or examined: its next snapshot covers it.
+    pub(super) met: Cts,
+    /// The core's when `schema` was loaded.
+    schema_version: u64,
+    pub(super) last_record_bytes: u64,
     pub(super) no: SessionNo,
     pub(super) state: State,
+    /// A queue may have this session in it.
+    pub(super) waiting: bool,
+    /// Whoever commits waits for it at once, and writes the log himself: no other thread is woken for that.
+    pub(super) waits_inline: bool,
+    // The second line.
+    schema: Arc<Schema>,
+    pub(super) ddl: Ddl,
     isolation: Isolation,
     read_only: bool,
     /// The statement that runs may change rows of this schema's tables all the same: none but its own session reads them.
@@ -172,8 +193,6 @@ pub struct Session {
     pub(super) nowait: bool,
     /// Who owns what this session makes.
     pub(super) creator: RoleId,
-    /// Whoever commits waits for it at once, and writes the log himself: no other thread is woken for that.
-    pub(super) waits_inline: bool,
     /// At the durable horizon: nothing read needs waiting for.
     durable_read: bool,
     /// An autocommit read: where it had to wait for a table, it reads as of after that.
@@ -183,36 +202,25 @@ pub struct Session {
     at_newest: bool,
     pub(super) snapshot: Cts,
     pub(super) command: u32,
-    schema: Arc<Schema>,
     /// That of the snapshot which the whole transaction reads at.
     first_schema: Option<Arc<Schema>>,
-    /// The core's when `schema` was loaded.
-    schema_version: u64,
     /// The snapshot of the registration that is kept from one autocommit read to the next; zero without one.
     kept: Cts,
-    /// A schema's number and the address of a table that is current in it, and therefore still there.
-    pub(super) checked: (u64, usize),
     /// The last transaction's table: the next one most likely writes it too, and need not count itself among its users.
     last_table: Option<Arc<Table>>,
     /// The largest cts of any version examined in this transaction.
     pub(super) dependency: Cts,
-    /// The largest cts that this session's past transactions committed or examined: its next snapshot covers it.
-    pub(super) met: Cts,
-    pub(super) last_record_bytes: u64,
     /// Tables this transaction writes or locks rows of.
     pub(super) tables: Vec<Arc<Table>>,
     pub(super) held: Vec<Held>,
     pub(super) writes: Vec<Write>,
     pub(super) key_changes: Vec<KeyChange>,
-    pub(super) ddl: Ddl,
     /// Rows that this transaction shares, and the tables that it has locked: see `claims`.
     pub(super) shares: Vec<(Held, Strength)>,
     pub(super) claims: Vec<Claimed>,
     pub(super) awaited: Vec<Awaited>,
     pub(super) keys: Option<Arc<AdvisoryKeys>>,
     pub(super) pending: Option<Pending>,
-    /// A queue may have this session in it.
-    pub(super) waiting: bool,
     /// Checkpoints this transaction has waited for.
     space_waits: u8,
     /// What a SERIALIZABLE transaction that may write has read.
@@ -233,8 +241,6 @@ pub struct Session {
     pub(super) cancelled: Option<Arc<AtomicBool>>,
     /// When that ends by itself.
     pub(super) deadline: Option<Instant>,
-    /// Open while other threads read at this session's snapshot.
-    pub(super) lease: Option<Arc<Lease>>,
     pub(super) row_a: Row,
     pub(super) row_b: Row,
     #[cfg(feature = "planted")]
@@ -242,6 +248,9 @@ pub struct Session {
     /// The engine with its threads.
     _keep: Option<Arc<dyn Send + Sync>>,
 }
+
+const _: () = assert!(std::mem::offset_of!(Session, waits_inline) < 64, "the short ways look at one line");
+const _: () = assert!(std::mem::offset_of!(Session, schema) == 64 && std::mem::offset_of!(Session, ddl.schema) < 128);
 
 impl Session {
     /// `None`: every place is taken. `keep` stays alive as long as the session.
@@ -659,6 +668,12 @@ impl Session {
     /// The schema this statement sees, own uncommitted DDL included.
     pub fn schema(&self) -> &Arc<Schema> {
         self.ddl.schema.as_ref().unwrap_or(&self.schema)
+    }
+
+    /// Starts loading what `schema` looks at.
+    #[inline]
+    pub fn load_schema_ahead(&self) {
+        prefetch_value(&self.schema);
     }
 
     /// Whether [`Session::schema`] is the newest committed one, outside a transaction.
@@ -1424,8 +1439,10 @@ impl Session {
         } else {
             latched.set_head(head.with_dirty(false).with_owner(None));
         }
+        // A lock that stays comes here: an update's, say. Those of inserts that are to be undone yet are before it.
         self.held.swap_remove(at);
         self.core.free_slot(container(&self.tables[usize::from(held.table)], held.container), held.row);
+        at
     }
 }
 

@@ -46,11 +46,12 @@ const UNFINISHED: u64 = 1 << 63;
 /// is likely to move it by itself. A revocation interrupts all processors, and so happens at most once in as many epochs.
 const REVOKED_BEHIND_EPOCHS: u64 = 64;
 
-#[repr(align(128))]
+/// What a look-up at a kept registration looks at comes first, in one line.
+#[repr(C, align(128))]
 pub(crate) struct SessionPlace {
     snapshot: AtomicU64,
-    phase: Phase,
     keeping: Keeping,
+    phase: Phase,
     changes_rows: AtomicBool,
     pub(super) stay: Stay,
     first_fragment: AtomicU64,

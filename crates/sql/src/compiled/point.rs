@@ -141,20 +141,20 @@ impl Point {
         }
     }
 
-    /// Reads the row of an integer key as a transaction of its own, if its newest version is durable and all is as it mostly is: whether it is in the
-    /// scratch. If not, `run` is to tell.
+    /// Reads the row of an integer key as a transaction of its own, if its newest version is durable and all is as it mostly is: whether it is in
+    /// `row`. If not, `run` is to tell.
     #[inline]
-    pub fn look_up_newest(&self, engine: &mut Session, parameters: &[Datum], scratch: &mut PointScratch) -> bool {
+    pub fn look_up_newest(&self, engine: &mut Session, parameters: &[Datum], row: &mut Row) -> bool {
         match self.only.map(|i| &parameters[usize::from(i)]) {
-            Some(Datum::Int(key)) => engine.look_up_newest(&self.lookup, *key, &mut scratch.row).is_some(),
+            Some(Datum::Int(key)) => engine.look_up_newest(&self.lookup, *key, row).is_some(),
             _ => false,
         }
     }
 
     /// The cells of the row that `look_up_newest` has found.
     #[inline]
-    pub fn give_found(&self, scratch: &PointScratch, rows: &mut RowSet) -> Result<(), SqlError> {
-        self.give(&scratch.row, rows)
+    pub fn give_found(&self, row: &Row, rows: &mut RowSet) -> Result<(), SqlError> {
+        self.give(row, rows)
     }
 
     /// Reads the row within the session's transaction; its cells go to `rows`.

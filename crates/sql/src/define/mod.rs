@@ -72,6 +72,7 @@ pub struct Defined {
 
 /// What a session knows of its temporary tables.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
+#[repr(C)]
 pub struct Temporary {
     pub namespace: Option<NamespaceId>,
     /// ON COMMIT DELETE ROWS and DROP.

@@ -105,7 +105,10 @@ impl TransactionNumber {
 
 /// The values behind [`EnvValue`] and the session's settings.
 #[derive(Clone, Default, Debug)]
+#[repr(C)]
 pub struct Env {
+    /// The session's zone, and when its transaction began.
+    pub clock: Clock,
     pub settings: Settings,
     /// Of the transaction that the statement is in.
     pub level: Level,
@@ -114,8 +117,6 @@ pub struct Env {
     pub number: TransactionNumber,
     /// The transaction has changed something, or is about to.
     pub changes: bool,
-    /// The session's zone, and when its transaction began.
-    pub clock: Clock,
     /// When the statement began, if it asks.
     pub statement: i64,
     /// The name of the role whose rights are in force.

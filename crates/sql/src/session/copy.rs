@@ -370,7 +370,7 @@ impl Session {
     }
 
     fn wait_copying(&mut self, on: On) -> Step {
-        self.pending = Some(Pending::Copy);
+        self.pending = Some(Box::new(Pending::Copy));
         Step::Wait(Wait(on))
     }
 
@@ -646,7 +646,7 @@ impl Session {
             Err(Stop::Error(error)) => return Err(error.into()),
             Err(Stop::Wait(token)) => {
                 self.inner.rollback_statement();
-                self.pending = Some(Pending::Run { statement: statement.clone(), parameters: Vec::new() });
+                self.pending = Some(Box::new(Pending::Run { statement: statement.clone(), parameters: Vec::new() }));
                 return Ok(Step::Wait(Wait(On::Engine(token))));
             }
         }

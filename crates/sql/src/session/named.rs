@@ -175,7 +175,7 @@ impl Session {
     fn renew(&mut self, name: &[u8], statement: Arc<Prepared>) -> Arc<Prepared> {
         let schema = self.inner.schema().clone();
         let path = self.path(&schema);
-        let known = self.cache.get(&statement.sql, &statement.declared, &schema, &path, self.identity.key);
+        let known = self.cache.get(&statement.sql, &statement.declared, &schema, &path, self.rights_key);
         let fits = |new: &Arc<Prepared>| new.parameters == statement.parameters && new.columns == statement.columns;
         let Some(new) = known.filter(fits) else { return statement };
         if let Some(kept) = self.names.statements.get_mut(name) {

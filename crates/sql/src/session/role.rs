@@ -39,8 +39,6 @@ pub(super) const SECRET_TEXT: &str = "<a command with a password>";
 pub(super) struct Identity {
     role: RoleId,
     user: String,
-    /// Of the role in force, if it may not do everything; else 0. Plans are shared by who has the same.
-    pub key: u32,
     /// As of which the role may do everything.
     seen: Option<u64>,
     /// Who was meant by the names that this session has taken: another role's name, or nobody's, may be the same by now.
@@ -53,7 +51,7 @@ const GONE: RoleId = RoleId(u32::MAX);
 impl Default for Identity {
     /// Who embeds a database is its first role.
     fn default() -> Identity {
-        Identity { role: RoleId::FIRST, user: "freshet".to_owned(), key: 0, seen: None, taken: BTreeMap::new() }
+        Identity { role: RoleId::FIRST, user: "freshet".to_owned(), seen: None, taken: BTreeMap::new() }
     }
 }
 
@@ -63,6 +61,7 @@ impl Session {
         let schema = self.engine.schema();
         let role = role::admit(&schema, user, database)?;
         self.identity = Identity { role, user: user.to_owned(), ..Identity::default() };
+        self.rights_key = 0;
         self.env.database = database.to_owned();
         self.env.backend_pid = backend_pid;
         self.env.hearing.iter().for_each(|hearing| hearing.identify(backend_pid));
@@ -156,7 +155,7 @@ impl Session {
         if let Some(sequences) = &self.env.sequences {
             sequences.set_access(self.env.access.clone());
         }
-        self.identity.key = if self.env.access.is_some() { self.env.role.0 } else { 0 };
+        self.rights_key = if self.env.access.is_some() { self.env.role.0 } else { 0 };
         self.env.user = role::name(schema, self.env.role, &self.identity.user);
         self.env.session_user = role::name(schema, self.env.session_role, &self.identity.user);
         // Versions of a transaction's own that is rolled back may be another's then.

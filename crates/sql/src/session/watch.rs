@@ -3,7 +3,7 @@
 use super::role::SECRET_TEXT;
 use super::{Prepared, Session, Step};
 use crate::copy::CopyPlan;
-use crate::counts::{Count, Counting};
+use crate::counts::Count;
 use crate::error::SqlError;
 use crate::route::Plan;
 use std::sync::Arc;
@@ -29,7 +29,6 @@ struct Timed {
 }
 
 pub(super) struct Watching {
-    pub counts: Counting,
     running: Option<Timed>,
     /// The COPY that runs, if one does, is FROM.
     copies_in: bool,
@@ -39,8 +38,8 @@ pub(super) struct Watching {
 }
 
 impl Watching {
-    pub fn new(counts: Counting, defaults_version: u64) -> Watching {
-        Watching { counts, running: None, copies_in: false, slow_log: None, defaults_version }
+    pub fn new(defaults_version: u64) -> Watching {
+        Watching { running: None, copies_in: false, slow_log: None, defaults_version }
     }
 }
 
@@ -83,7 +82,7 @@ impl Session {
 
     #[inline]
     fn watched_plain(&self, statement: &Prepared, started: Option<Instant>, rows: u64, counts: &[(Count, u64)]) {
-        self.watching.counts.add_all(counts);
+        self.counts.add_all(counts);
         if let Some(started) = started {
             self.timed(statement, started.elapsed(), rows);
         }
@@ -106,7 +105,7 @@ impl Session {
 
     /// A step on the long way came to this.
     pub(super) fn watched(&mut self, step: &Result<Step, SqlError>) {
-        let counts = &self.watching.counts;
+        let counts = &self.counts;
         match step {
             Ok(Step::Wait(wait)) => counts.add(Count::LockWaits, u64::from(wait.is_lock())),
             // It has only begun.
@@ -137,7 +136,7 @@ impl Session {
 
     /// A statement ended with an error. As in PostgreSQL its time is logged, and not counted by its text.
     pub(super) fn watched_failure(&mut self, error: &SqlError) {
-        let counts = &self.watching.counts;
+        let counts = &self.counts;
         counts.add(Count::Errors, 1);
         match error.sqlstate {
             "40P01" => counts.add(Count::Deadlocks, 1),

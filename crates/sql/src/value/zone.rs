@@ -24,12 +24,13 @@ const NEAR_S: std::ops::Range<i64> = -60_000_000_000..60_000_000_000;
 const CHANGES_MAX: usize = 400;
 
 /// What values are read and written by: the session's zone and its styles of dates and intervals, when its transaction began (microseconds since
-/// 2000-01-01 UTC), and the catalog in which names of objects are found.
+/// 2000-01-01 UTC), and the catalog in which names of objects are found. What each result compares comes first: see [`crate::rows::RowSet`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(C)]
 pub struct Clock {
     pub zone: Zone,
-    pub now: i64,
     pub catalog: Known,
+    pub now: i64,
     pub dates: DateStyle,
     pub intervals: IntervalStyle,
     pub seeded: Seeded,
@@ -39,8 +40,8 @@ impl Clock {
     /// In Greenwich, for values that no zone changes.
     pub const UTC: &'static Clock = &Clock {
         zone: Zone::Utc,
-        now: 0,
         catalog: Known(None),
+        now: 0,
         dates: DateStyle::DEFAULT,
         intervals: IntervalStyle::Postgres,
         seeded: Seeded(None),

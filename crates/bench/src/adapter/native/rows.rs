@@ -134,8 +134,10 @@ impl Tables {
             Op::Insert { table, .. } if what == Ahead::Entry => (table, 0, cells[self.shapes[table].indexes[0].column]),
             _ => return,
         };
-        if what == Ahead::Entry {
-            session.load_ahead();
+        match (op, what) {
+            (_, Ahead::Entry) => session.load_ahead(),
+            (Op::Search { .. }, Ahead::Row) => session.load_place_ahead(),
+            _ => {}
         }
         let Some(lookups) = &self.lookups[table][index] else { return };
         match (op, what) {
