@@ -601,6 +601,19 @@ impl Log {
         outcome
     }
 
+    /// The same for a thread that may be held for one flush and for nothing else: it neither waits for workers to leave nor for another thread. What it
+    /// leaves undone is a driver's once somebody waits for it.
+    pub fn flush_once(&self, cts: Cts) {
+        self.note_request(cts.epoch());
+        // To prepare a little, to seal, and to write and to sync a group a device.
+        for _ in 0..2 + 2 * self.devices.len() {
+            if self.durable() >= cts.epoch() || self.step() != Progress::Worked {
+                break;
+            }
+        }
+        self.wake_for_rest();
+    }
+
     /// Blocks the driving thread until there is something for [`Log::step`] to do, [`Log::wake`] is called or `timeout`
     /// has passed.
     pub fn park(&self, timeout: Duration) {

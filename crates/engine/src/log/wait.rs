@@ -41,6 +41,11 @@ impl DurableWait {
         log.poisoned().map(Err)
     }
 
+    /// Flushes on this thread, if that is all that is missing: holds it for about one flush of the device. The wait may go on.
+    pub fn flush_once(&self) {
+        self.log.iter().for_each(|log| log.flush_once(self.cts));
+    }
+
     /// Blocks until resolved; some other thread drives the log.
     pub fn wait(self) -> Result<(), LogError> {
         block_on(self)

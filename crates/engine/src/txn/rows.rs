@@ -61,7 +61,17 @@ pub struct RangeCursor {
     tie_at: usize,
 }
 
+/// Rows of a range that are on their way to the processor's cache while one is read: rows near in key order lie anywhere.
+const ROWS_AHEAD: usize = 4;
+
 impl RangeCursor {
+    /// Starts loading the row of the entry that is `ahead` of the next one.
+    fn load_ahead(&self, table: &Table, ahead: usize) {
+        if self.at + ahead < self.batch.len() {
+            table.store.primary.prefetch_all(self.batch.get(self.at + ahead).1);
+        }
+    }
+
     /// The rows of all entries, as they stand there.
     pub(super) fn each_entry(&mut self, index: &Index, mut each: impl FnMut(RowId)) {
         let Tree::BTree(tree) = &index.tree else {
@@ -325,7 +335,7 @@ impl Session {
                 cursor.tie_at += 1;
                 return Some(*id);
             }
-            let id = self.next_entry(index, cursor)?;
+            let id = self.next_entry(table, index, cursor)?;
             let words_at = cursor.at - 1;
             if !self.entry_holds(table, index, cursor, words_at, id, row) {
                 continue;
@@ -337,7 +347,7 @@ impl Session {
         }
     }
 
-    fn next_entry(&mut self, index: &Index, cursor: &mut RangeCursor) -> Option<RowId> {
+    fn next_entry(&mut self, table: &Table, index: &Index, cursor: &mut RangeCursor) -> Option<RowId> {
         let Tree::BTree(tree) = &index.tree else {
             panic!("invariant: only an ordered index is asked for a range");
         };
@@ -346,7 +356,9 @@ impl Session {
                 return None;
             }
             cursor.at = 0;
+            (1..ROWS_AHEAD).for_each(|ahead| cursor.load_ahead(table, ahead));
         }
+        cursor.load_ahead(table, ROWS_AHEAD);
         cursor.at += 1;
         Some(cursor.batch.get(cursor.at - 1).1)
     }
@@ -375,7 +387,7 @@ impl Session {
         cursor.tie_at = 0;
         cursor.ties.push((id, row.clone()));
         let lead = KeySpec::lower_end(&self.key.words).to_vec();
-        while let Some(next) = self.next_entry(index, cursor) {
+        while let Some(next) = self.next_entry(table, index, cursor) {
             let at = cursor.at - 1;
             if !cursor.batch.get(at).0.starts_with(&lead) {
                 cursor.at = at;

@@ -63,13 +63,39 @@ const INLINE_LIMIT: Duration = Duration::from_millis(2);
 /// How long a client may take to fetch the last replies.
 const FAREWELL: Duration = Duration::from_secs(5);
 
+/// After so many turns in a row of one session its worker flushes for it: two switches of threads cost as much as half a flush, and a session that comes
+/// now and then waits at most once in as many turns for a flush that is not its own.
+const LONE_TURNS: i32 = 32;
+
+/// A device that takes longer holds the worker for too long.
+const LONE_FLUSH_MAX: Duration = Duration::from_micros(500);
+
+/// Turns until a slow device is tried again.
+const SLOW_TURNS: i32 = 10_000;
+
 thread_local! {
-    /// The session that this worker served last, by its number.
-    static SERVED_LAST: Cell<i32> = const { Cell::new(0) };
+    /// The session that this worker served last, by its number, and how often in a row.
+    static SERVED_LAST: Cell<(i32, i32)> = const { Cell::new((0, 0)) };
 }
 
+/// A session begins a turn. Whether it had the last one too.
 fn is_served_again(pid: i32) -> bool {
-    SERVED_LAST.replace(pid) == pid
+    let (last, turns) = SERVED_LAST.get();
+    SERVED_LAST.set((pid, if last == pid { turns.saturating_add(1) } else { turns.min(0) }));
+    last == pid
+}
+
+/// The turn's session waits for the log. If its worker has had nothing else to do for a while, it flushes.
+fn flush_if_lone(wait: &DurableWait) {
+    let (pid, turns) = SERVED_LAST.get();
+    if turns < LONE_TURNS {
+        return;
+    }
+    let started = Instant::now();
+    wait.flush_once();
+    if started.elapsed() > LONE_FLUSH_MAX {
+        SERVED_LAST.set((pid, -SLOW_TURNS));
+    }
 }
 
 /// Why a session goes on.
@@ -671,8 +697,10 @@ impl Connection {
                     Poll::Ready(Err(error)) => return Err(log_failed(error)),
                 }
             } else if let Some(cts) = self.output.waits_for(|cts| self.shared.engine.is_durable(cts)) {
-                self.durable = Some(self.shared.engine.wait_durable(cts));
+                let wait = self.shared.engine.wait_durable(cts);
                 self.tell_awaits_log(true);
+                flush_if_lone(&wait);
+                self.durable = Some(wait);
                 continue;
             }
             // Moves the end of what may leave.

@@ -340,6 +340,45 @@ fn a_thousand_waiters_are_woken_once_each() {
 }
 
 #[test]
+fn a_thread_that_flushes_once_needs_no_driver() {
+    for devices in 1..4 {
+        let (io, options) = (MemIo::new(), options(devices));
+        let log = create(&io, &options);
+        let mut workers: Vec<Worker> = (0..devices).map(|_| log.worker().unwrap()).collect();
+        let mut calls = 0;
+        for number in 0..20 {
+            let last = workers.iter_mut().map(|worker| commit(worker, number)).max().expect("there are workers");
+            let wait = log.wait_durable(last);
+            // Where a segment has to be made first, once is not enough.
+            while wait.outcome().is_none() {
+                wait.flush_once();
+                calls += 1;
+                assert!(calls < 40, "of {devices} devices, number {number}");
+            }
+            assert!(matches!(wait.outcome(), Some(Ok(()))));
+        }
+    }
+}
+
+#[test]
+fn a_thread_that_flushes_once_waits_for_no_worker_and_the_wait_goes_on() {
+    let (io, options) = (MemIo::new(), options(1));
+    let log = create(&io, &options);
+    let (mut one, mut other) = (log.worker().unwrap(), log.worker().unwrap());
+    let cts = commit(&mut one, 1);
+    let bytes = frame(2);
+    let mut announced = other.reserve(bytes.len() as u64).unwrap().announce();
+    let late = announced.draw();
+    let wait = log.wait_durable(cts);
+    wait.flush_once();
+    assert!(wait.outcome().is_none(), "the epoch is open as long as a worker is announced in it");
+    announced.stage(late.epoch(), &[&bytes]);
+    announced.leave();
+    wait.flush_once();
+    assert!(matches!(wait.outcome(), Some(Ok(()))));
+}
+
+#[test]
 fn a_wait_for_an_empty_epoch_closes_it_and_idleness_leaves_one_witness() {
     let (io, options) = (MemIo::new(), options(2));
     let clock = MemClock::new();
