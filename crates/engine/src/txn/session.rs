@@ -1624,7 +1624,11 @@ mod tests {
         for len in 0..6 {
             for near in 0..8 {
                 for wanted in 0..len {
-                    assert_eq!(position_near(near, len, |at| at == wanted), Some(wanted), "{wanted} of {len} from {near}");
+                    assert_eq!(
+                        position_near(near, len, |at| at == wanted),
+                        Some(wanted),
+                        "{wanted} of {len} from {near}"
+                    );
                 }
                 assert_eq!(position_near(near, len, |_| false), None);
             }
