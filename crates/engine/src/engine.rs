@@ -341,6 +341,11 @@ impl std::future::Future for DurableWait {
 }
 
 impl DurableWait {
+    /// Writes and flushes the log on this thread, if that is all that is missing and no other thread is at it. The wait may go on.
+    pub fn flush_once(&self) {
+        self.0.flush_once();
+    }
+
     /// Waits on the calling thread, which writes the log itself where no other thread does.
     pub fn wait(self) -> Result<(), Error> {
         self.0.wait_inline().map_err(Error::from)

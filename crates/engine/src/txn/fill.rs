@@ -113,12 +113,12 @@ impl Run {
         self.words.push(id.0);
     }
 
-    fn sort(&mut self) {
+    fn sort(&mut self, overseer: &impl Overseer) -> Result<(), Unfit> {
         let Run { words, stride, starts } = self;
         match *stride {
             // Keys of which none is the beginning of another: with a row id behind each they are in the same order.
-            0 => starts.sort_unstable_by(|&a, &b| entry_at(words, a).cmp(entry_at(words, b))),
-            stride => sort(words, stride),
+            0 => sort_by(starts, |&a, &b| entry_at(words, a).cmp(entry_at(words, b)), overseer),
+            stride => sort(words, stride, overseer),
         }
     }
 
@@ -212,14 +212,22 @@ pub(crate) fn fill<'b, O: Overseer>(
             return Err(Unfit::Cancelled);
         }
         let (table, from) = pieces[at];
-        collector.turn_to(&batch[table]);
+        collector.turn_to(&batch[table])?;
         let pages = &batch[table].pages;
         let pages = &pages[from..pages.len().min(from + STRIDE)];
         collector.collect(pages)?;
         overseer.done(pages.len() as u64 * PAGE_BYTES);
         Ok(())
     };
-    crew.work(pieces.len(), || Collector::new(&scratch), work, |mut collector| collector.hand_in())?;
+    // A thread that gives up as it sorts ends the work of all.
+    let sorted = Mutex::new(Ok(()));
+    let finish = |mut collector: Collector<'_, 'b, O>| {
+        if let Err(unfit) = collector.hand_in() {
+            *sorted.lock() = Err(unfit);
+        }
+    };
+    crew.work(pieces.len(), || Collector::new(&scratch), work, finish)?;
+    sorted.into_inner()?;
     build_trees(batch, crew, overseer)?;
     let aged = batch.iter().enumerate();
     Ok(aged.flat_map(|(i, table)| std::mem::take(&mut *table.aged.lock()).into_iter().map(move |id| (i, id))).collect())
@@ -243,26 +251,28 @@ impl<'s, 'b, O: Overseer> Collector<'s, 'b, O> {
         Collector { scratch, table: None, row: Row::default(), key: KeyBuf::default(), hashes, runs, aged }
     }
 
-    fn turn_to(&mut self, table: &'b Filling<'b>) {
+    fn turn_to(&mut self, table: &'b Filling<'b>) -> Result<(), Unfit> {
         if self.table.is_some_and(|current| std::ptr::eq(current, table)) {
-            return;
+            return Ok(());
         }
-        self.hand_in();
+        self.hand_in()?;
         self.hashes.resize_with(table.indexes.len(), Vec::new);
         self.runs = table.indexes.iter().map(|index| Run::new(index)).collect();
         self.table = Some(table);
+        Ok(())
     }
 
     /// Sorts the runs and leaves them with their table.
-    fn hand_in(&mut self) {
-        let Some(table) = self.table.take() else { return };
+    fn hand_in(&mut self) -> Result<(), Unfit> {
+        let Some(table) = self.table.take() else { return Ok(()) };
         table.aged.lock().append(&mut self.aged);
         for (mut run, runs) in self.runs.drain(..).zip(&table.runs) {
             if !run.is_empty() {
-                run.sort();
+                run.sort(self.scratch.overseer)?;
                 runs.lock().push(run);
             }
         }
+        Ok(())
     }
 
     fn collect(&mut self, pages: &[PageNo]) -> Result<(), Unfit> {
@@ -356,28 +366,80 @@ impl Twins<'_> {
 // ---- B+-trees
 
 /// Sorts entries of so many words each.
-fn sort(run: &mut Vec<u64>, words: usize) {
+fn sort(run: &mut Vec<u64>, words: usize, overseer: &impl Overseer) -> Result<(), Unfit> {
     /// Entries as arrays of their length: compared in place, and moved whole.
-    fn arrays<const WORDS: usize>(run: &mut [u64]) {
-        run.as_chunks_mut::<WORDS>().0.sort_unstable();
+    fn arrays<const WORDS: usize>(run: &mut [u64], overseer: &impl Overseer) -> Result<(), Unfit> {
+        sort_by(run.as_chunks_mut::<WORDS>().0, Ord::cmp, overseer)
     }
     match words {
-        2 => arrays::<2>(run),
-        3 => arrays::<3>(run),
-        4 => arrays::<4>(run),
-        5 => arrays::<5>(run),
-        6 => arrays::<6>(run),
-        7 => arrays::<7>(run),
-        8 => arrays::<8>(run),
-        9 => arrays::<9>(run),
-        10 => arrays::<10>(run),
+        2 => arrays::<2>(run, overseer),
+        3 => arrays::<3>(run, overseer),
+        4 => arrays::<4>(run, overseer),
+        5 => arrays::<5>(run, overseer),
+        6 => arrays::<6>(run, overseer),
+        7 => arrays::<7>(run, overseer),
+        8 => arrays::<8>(run, overseer),
+        9 => arrays::<9>(run, overseer),
+        10 => arrays::<10>(run, overseer),
         // Wider keys are sorted through references, which takes their memory twice.
         _ => {
             let mut entries: Vec<&[u64]> = run.chunks_exact(words).collect();
-            entries.sort_unstable();
+            sort_by(&mut entries, Ord::cmp, overseer)?;
             *run = entries.concat();
+            Ok(())
         }
     }
+}
+
+/// Entries that are sorted or parted between two looks at whether to go on: some milliseconds.
+const SORTED_AT_ONCE: usize = 1 << 15;
+
+/// Sorts distinct items, and looks now and then whether it shall stop: it parts them as quicksort does until the parts are small. Measured it takes as
+/// long as the library's sort of all.
+fn sort_by<T: Copy>(
+    items: &mut [T],
+    order: impl Fn(&T, &T) -> std::cmp::Ordering,
+    overseer: &impl Overseer,
+) -> Result<(), Unfit> {
+    let go_on = || if overseer.is_cancelled() { Err(Unfit::Cancelled) } else { Ok(()) };
+    // Numbers that came in order lie in order, mostly.
+    let mut in_order = 1;
+    while in_order < items.len() && order(&items[in_order - 1], &items[in_order]).is_lt() {
+        in_order += 1;
+        if in_order.is_multiple_of(SORTED_AT_ONCE) {
+            go_on()?;
+        }
+    }
+    let mut parts = if in_order < items.len() { vec![items] } else { Vec::new() };
+    while let Some(part) = parts.pop() {
+        go_on()?;
+        if part.len() <= SORTED_AT_ONCE {
+            part.sort_unstable_by(&order);
+            continue;
+        }
+        let pivot = middle_of_samples(part, &order);
+        let mut low = 0;
+        for at in 0..part.len() {
+            // Without a branch: which side an item is of cannot be foretold.
+            let is_low = order(&part[at], &pivot).is_lt();
+            part.swap(at, low);
+            low += usize::from(is_low);
+            if at.is_multiple_of(SORTED_AT_ONCE) {
+                go_on()?;
+            }
+        }
+        let (low, high) = part.split_at_mut(low);
+        parts.extend([high, low]);
+    }
+    Ok(())
+}
+
+/// Half of the samples are below it, so neither side of a part is empty.
+fn middle_of_samples<T: Copy>(part: &[T], order: impl Fn(&T, &T) -> std::cmp::Ordering) -> T {
+    const SAMPLES: usize = 63;
+    let mut samples: [T; SAMPLES] = std::array::from_fn(|i| part[part.len() / SAMPLES * i]);
+    samples.sort_unstable_by(order);
+    samples[SAMPLES / 2]
 }
 
 /// A tree with its sorted runs, and where they are cut.
@@ -524,5 +586,70 @@ impl<O: Overseer> Merge<'_, O> {
             self.unfit.get_or_insert(Unfit::Duplicate(twins.index.def.name.clone()));
         }
         self.alike.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicUsize;
+
+    /// Cancels after so many looks.
+    struct Patient(AtomicUsize);
+
+    impl Overseer for Patient {
+        fn is_checked(&self) -> bool {
+            true
+        }
+
+        fn done(&self, _: u64) {}
+
+        fn take_scratch(&self, _: u64) -> bool {
+            true
+        }
+
+        fn give_scratch(&self, _: u64) {}
+
+        fn is_cancelled(&self) -> bool {
+            self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_err()
+        }
+    }
+
+    fn patient(looks: usize) -> Patient {
+        Patient(AtomicUsize::new(looks))
+    }
+
+    /// Keys of each kind, each entry with a number of its own behind the key.
+    fn entries(count: usize, key: impl Fn(u64) -> u64) -> Vec<[u64; 2]> {
+        (0..count as u64).map(|i| [key(i), i]).collect()
+    }
+
+    #[test]
+    fn entries_are_sorted_whatever_their_order_was() {
+        let spread = |i: u64| i.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        for count in [0, 1, 2, SORTED_AT_ONCE, SORTED_AT_ONCE + 1, 5 * SORTED_AT_ONCE] {
+            let kinds: [Vec<[u64; 2]>; 5] = [
+                entries(count, spread),
+                entries(count, |i| spread(i) % 3),
+                entries(count, |i| i),
+                entries(count, |i| u64::MAX - i),
+                entries(count, |i| if i == count as u64 / 2 { 0 } else { i + 1 }),
+            ];
+            for mut kind in kinds {
+                let mut expected = kind.clone();
+                expected.sort_unstable();
+                sort_by(&mut kind, Ord::cmp, &patient(usize::MAX)).expect("nobody cancels");
+                assert!(kind == expected, "{count} entries");
+            }
+        }
+    }
+
+    #[test]
+    fn a_sort_looks_often_whether_it_shall_stop() {
+        let count = 20 * SORTED_AT_ONCE;
+        for looks in [0, 1, 10, 40] {
+            let mut entries = entries(count, |i| i.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+            assert_eq!(sort_by(&mut entries, Ord::cmp, &patient(looks)), Err(Unfit::Cancelled), "after {looks} looks");
+        }
     }
 }
