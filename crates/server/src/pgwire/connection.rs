@@ -70,8 +70,8 @@ const LONE_TURNS: i32 = 32;
 /// A device that takes longer holds the worker for too long.
 const LONE_FLUSH_MAX: Duration = Duration::from_micros(500);
 
-/// Turns until a slow device is tried again.
-const SLOW_TURNS: i32 = 10_000;
+/// Turns until a device that was slow is tried again: it may always be so, or have been once.
+const SLOW_TURNS: i32 = 100;
 
 thread_local! {
     /// The session that this worker served last, by its number, and how often in a row.
