@@ -152,9 +152,10 @@ pub struct Connection {
     socket: Stream,
     /// TLS holds nothing back that the socket had no room for.
     is_flushed: bool,
-    membership: Membership,
     /// Away while a long statement runs elsewhere, which only `elsewhere` waits for.
     conversation: Option<Conversation>,
+    /// Behind the conversation, and dropped after it: who is let in for a member that left finds its place in the engine free.
+    membership: Membership,
     input: BytesMut,
     /// What the input takes: the buffer itself tells only what it has from its first byte on.
     input_bytes: usize,
