@@ -132,6 +132,15 @@ impl Index {
         }
     }
 
+    /// Starts loading what a look-up or an insert of this key, one integer, looks at first.
+    #[inline]
+    pub fn prefetch_integer(&self, key: i64) {
+        match &self.tree {
+            Tree::Hash(tree) => tree.prefetch(self.spec.hash_integer(key)),
+            Tree::BTree(tree) => self.spec.integer_word(key).into_iter().for_each(|word| tree.prefetch(word)),
+        }
+    }
+
     /// Whether no key column's value might lie elsewhere than in the record.
     pub fn has_fixed_key(&self, table: &Table) -> bool {
         !self.spec.columns().any(|c| table.variable.contains(&usize::from(c.column)))

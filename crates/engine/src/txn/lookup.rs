@@ -58,10 +58,7 @@ impl Lookup {
     /// overlap with the last one of the statement before.
     #[inline]
     pub fn prefetch_integer(&self, key: i64) {
-        match &self.index.tree {
-            Tree::Hash(tree) => tree.prefetch(self.index.spec.hash_integer(key)),
-            Tree::BTree(tree) => self.index.spec.integer_word(key).into_iter().for_each(|word| tree.prefetch(word)),
-        }
+        self.index.prefetch_integer(key);
     }
 
     /// Starts loading what the row of this integer keeps of what is looked at. It reads what `prefetch_integer` loads, so it is said a few statements

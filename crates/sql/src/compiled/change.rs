@@ -16,7 +16,7 @@ use crate::error::SqlError;
 use crate::expr::{Expr, Frame, evaluate};
 use crate::rows::{Column, RowSet};
 use crate::value::{self, Clock, Datum};
-use freshet_engine::catalog::Table;
+use freshet_engine::catalog::{Index, Table};
 use freshet_engine::ids::RowId;
 use freshet_engine::schema::{Row, Type, Value};
 use freshet_engine::txn::{Error, Locked, Stop, Strength};
@@ -127,8 +127,12 @@ pub fn insert(plan: &Insert, run: &mut Run<'_>, rows: &mut RowSet) -> Result<u64
 pub fn insert_all(plan: &Insert, run: &mut Run<'_>, rows: &mut RowSet) -> Result<u64, Halt> {
     match &plan.source {
         InsertSource::Values(list) => {
+            let keys = if list.len() > ROWS_AHEAD { integer_keys(plan) } else { Vec::new() };
             let mut count = 0;
-            for exprs in list {
+            for (i, exprs) in list.iter().enumerate() {
+                if let Some(ahead) = list.get(i + ROWS_AHEAD) {
+                    load_ahead(plan, &keys, ahead, run.parameters);
+                }
                 count += u64::from(insert_values(plan, exprs, run, rows)?);
             }
             Ok(count)
@@ -144,6 +148,32 @@ pub fn insert_all(plan: &Insert, run: &mut Run<'_>, rows: &mut RowSet) -> Result
                 count += u64::from(insert_given(plan, values, |column| given.get(i, column), run, rows)?);
             }
             Ok(count)
+        }
+    }
+}
+
+/// Rows of a VALUES list whose index entries are on their way to the processor's cache while one is inserted.
+const ROWS_AHEAD: usize = 8;
+
+/// Indexes over one integer that the list has a value for: the index's place in its table, and the value's among a row's.
+fn integer_keys(plan: &Insert) -> Vec<(usize, usize)> {
+    let indexes = only_table(&plan.tables).indexes.iter().enumerate();
+    let key = |(i, index): (usize, &Arc<Index>)| {
+        let [only] = index.def.columns.as_slice() else { return None };
+        Some((i, plan.columns.iter().position(|column| *column == only.column)?))
+    };
+    indexes.filter_map(key).collect()
+}
+
+fn load_ahead(plan: &Insert, keys: &[(usize, usize)], exprs: &[Expr], parameters: &[Datum]) {
+    for &(index, at) in keys {
+        let value = match exprs.get(at) {
+            Some(Expr::Const(value)) => Some(value),
+            Some(Expr::Param(number)) => parameters.get(usize::from(*number)),
+            _ => None,
+        };
+        if let Some(Datum::Int(key)) = value {
+            only_table(&plan.tables).indexes[index].prefetch_integer(*key);
         }
     }
 }
