@@ -919,14 +919,14 @@ impl Binder<'_> {
 
     fn nullif(&mut self, left: &ast::Expr, right: &ast::Expr, scope: &Scope) -> Bind<Bound> {
         let (mut left, right) = (self.bind(left, scope)?, self.bind(right, scope)?);
-        // A varchar has no equality of its own, and meets every text as one; so does a char another kind of text.
-        let is_text = match (left.ty, right.ty) {
-            (Some(Type::Varchar(_)), _) => true,
-            (Some(Type::Char(_)), other) => matches!(other, Some(Type::Text | Type::Varchar(_))),
-            _ => false,
+        // A varchar has no equality of its own: it meets a char as one, and anything else as text. So does a char meet text.
+        let own = match (left.ty, right.ty) {
+            (Some(Type::Varchar(_)), Some(Type::Char(_))) => Some(Type::Char(UNLIMITED)),
+            (Some(Type::Varchar(_)), _) | (Some(Type::Char(_)), Some(Type::Text)) => Some(Type::Text),
+            _ => None,
         };
-        if is_text {
-            left = Bound::new(self.coerce(left, Type::Text, CastContext::Implicit)?, Type::Text);
+        if let Some(ty) = own {
+            left = Bound::new(self.coerce(left, ty, CastContext::Implicit)?, ty);
         }
         if let (Some(given), Some(other)) = (left.ty, right.ty) {
             let ty = nullif_type(given, other);

@@ -3,7 +3,7 @@
 //! | type | Arrow | note |
 //! |---|---|---|
 //! | bool, int2, int4, int8, float4, float8 | Boolean, Int16.., Float32, Float64 | |
-//! | numeric(p,s), p <= 38 | Decimal128(p,s) | |
+//! | numeric(p,s), p <= 38 | Decimal128(p,s) | where s > p, of s digits |
 //! | other numeric | BinaryView | the stored bytes; a key of it leaves out the display scale |
 //! | char, varchar, text | Utf8View | |
 //! | bytea | BinaryView | |
@@ -11,7 +11,7 @@
 //! | json | Utf8View | |
 //! | date | Date32 | Arrow counts from 1970 |
 //! | time | Time64(us) | |
-//! | timestamp, timestamptz | Timestamp(us), Timestamp(us, UTC) | Arrow counts from 1970: the last 30 years of the range are refused |
+//! | timestamp, timestamptz | Timestamp(us), Timestamp(us, UTC) | counted from 2000, as everywhere here: from 1970 the last 30 years of the range have no number |
 //! | uuid | FixedSizeBinary(16) | |
 //! | oid and what is written as a name | Int64 | |
 //! | name, "char" | Utf8View | |
@@ -30,9 +30,8 @@ use datafusion::common::ScalarValue;
 use freshet_engine::schema::{Type, Value};
 use std::sync::Arc;
 
-/// Days and microseconds from 1970-01-01 to 2000-01-01.
+/// Days from 1970-01-01 to 2000-01-01.
 const EPOCH_DAYS: i32 = 10_957;
-const EPOCH_US: i64 = 946_684_800_000_000;
 
 /// The Arrow type of a type's arrays.
 pub fn data_type(ty: Type) -> DataType {
@@ -43,7 +42,8 @@ pub fn data_type(ty: Type) -> DataType {
         Type::Int8 | Type::Oid(_) | Type::Enum(_) => DataType::Int64,
         Type::Float4 => DataType::Float32,
         Type::Float8 => DataType::Float64,
-        Type::Decimal { precision, scale } => DataType::Decimal128(precision, scale as i8),
+        // Arrow has no numeric(3,5): the zeros behind the point count there.
+        Type::Decimal { precision, scale } => DataType::Decimal128(precision.max(scale), scale as i8),
         Type::Numeric { .. } | Type::Bytea | Type::Interval | Type::Jsonb | Type::Array(_) | Type::Vector(_) => {
             DataType::BinaryView
         }
@@ -70,23 +70,6 @@ fn days_from_arrow(days: i32) -> i64 {
         infinite @ (i32::MIN | i32::MAX) => infinite,
         days => days - EPOCH_DAYS,
     })
-}
-
-fn moment_to_arrow(us: i64) -> Result<i64, SqlError> {
-    match us {
-        infinite @ (i64::MIN | i64::MAX) => Ok(infinite),
-        us => us.checked_add(EPOCH_US).ok_or_else(|| {
-            SqlError::new("22008", "timestamp out of range")
-                .with_detail("Queries that are not compiled take timestamps up to the year 294246.")
-        }),
-    }
-}
-
-fn moment_from_arrow(us: i64) -> i64 {
-    match us {
-        infinite @ (i64::MIN | i64::MAX) => infinite,
-        us => us - EPOCH_US,
-    }
 }
 
 /// Writes values of one type into an array.
@@ -157,7 +140,7 @@ impl Writer {
             (Builder::Text(b), Value::Bytes(v)) => b.append_value(as_text(v)?),
             (Builder::Date(b), Value::Int(v)) => b.append_value(days_to_arrow(v)),
             (Builder::Time(b), Value::Int(v)) => b.append_value(v),
-            (Builder::Moment(b), Value::Int(v)) => b.append_value(moment_to_arrow(v)?),
+            (Builder::Moment(b), Value::Int(v)) => b.append_value(v),
             (Builder::Uuid(b), Value::Uuid(v)) => {
                 b.append_value(v.to_be_bytes()).expect("invariant: a uuid has 16 bytes");
             }
@@ -294,7 +277,7 @@ impl<'a> Cells<'a> {
             Cells::PlainText(a) => Value::Bytes(a.value(row).as_bytes()),
             Cells::Date(a) => Value::Int(days_from_arrow(a.value(row))),
             Cells::Time(a) => Value::Int(a.value(row)),
-            Cells::Moment(a) => Value::Int(moment_from_arrow(a.value(row))),
+            Cells::Moment(a) => Value::Int(a.value(row)),
             Cells::Uuid(a) => {
                 let bytes = a.value(row).try_into().expect("invariant: the array's items have 16 bytes");
                 Value::Uuid(u128::from_be_bytes(bytes))
@@ -333,13 +316,18 @@ mod tests {
             (Type::Float4, Value::Float(1.5)),
             (Type::Float8, Value::Float(-0.1)),
             (Type::Decimal { precision: 38, scale: 4 }, Value::Decimal(10_i128.pow(37))),
+            (Type::Decimal { precision: 3, scale: 5 }, Value::Decimal(12)),
             (Type::Numeric { typmod: None }, Value::Bytes(&stored)),
             (Type::Text, Value::Bytes("ä".as_bytes())),
             (Type::Bytea, Value::Bytes(&[0, 255])),
             (Type::Date, Value::Int(-10_957)),
             (Type::Date, Value::Int(i64::from(i32::MAX))),
+            // 5874897-12-31
+            (Type::Date, Value::Int(2_145_031_948)),
             (Type::Time, Value::Int(1)),
             (Type::Timestamp, Value::Int(0)),
+            // 294276-12-31 23:59:59.999999
+            (Type::Timestamp, Value::Int(9_223_371_331_199_999_999)),
             (Type::Timestamptz, Value::Int(i64::MIN)),
             (Type::Uuid, Value::Uuid(1 << 127 | 1)),
         ];
@@ -354,7 +342,5 @@ mod tests {
             assert_eq!(cells.get(1), Value::Null, "{ty:?}");
             assert_eq!(datum(&literal(ty, &value).expect("in range")), Some(value.into()), "{ty:?}");
         }
-        let late = moment_to_arrow(9_223_371_331_199_999_999).expect_err("beyond what Arrow counts");
-        assert_eq!(late.sqlstate, "22008");
     }
 }

@@ -18,11 +18,11 @@ use super::fixed::{Fixed, Op, Term, scale_of};
 use super::template::Holes;
 use crate::error::SqlError;
 use crate::expr::{Env, Expr, Frame, evaluate};
-use crate::value::Datum;
 use crate::value::cast::{is_float, is_integer, is_numeric, same_base};
 use crate::value::numeric::POWERS;
 use crate::value::operator::{BinaryOp, BinaryOperator};
 use crate::value::pgtype::NUMERIC;
+use crate::value::{Clock, Datum};
 use datafusion::common::ScalarValue;
 use datafusion::common::tree_node::TreeNode;
 use datafusion::logical_expr::expr::{Cast, InList, ScalarFunction};
@@ -90,6 +90,17 @@ pub fn common(left: Type, right: Type) -> Option<Type> {
         (Char(_), Text) | (Text, Char(_)) => Text,
         _ => return None,
     })
+}
+
+/// The type as which values compare as they do as each of two; `None`: blanks or digits would count for one of them only.
+fn alike(one: Type, other: Type) -> Option<Type> {
+    use Type::*;
+    let is_exact = |t| is_integer(t) || is_numeric(t) || matches!(t, Oid(_));
+    let is_text = |t| matches!(t, Text | Varchar(_) | Name | CharByte);
+    let is_char = |t| matches!(t, Char(_));
+    let kinds: [&dyn Fn(Type) -> bool; 4] = [&is_exact, &is_text, &is_char, &is_float];
+    let is_same = one == other || kinds.iter().any(|is_kind| is_kind(one) && is_kind(other));
+    if is_same { common(one, other) } else { None }
 }
 
 impl Leaves<'_> {
@@ -354,9 +365,12 @@ impl Leaves<'_> {
         if list.iter().any(|(_, item)| is_null(item)) {
             return Ok(None);
         }
-        let mut ty = first.left;
-        for (operator, _) in list {
-            match common(operator.left, operator.right).and_then(|one| common(ty, one)) {
+        // Each item is compared as it would be alone; one type for all of them must not make others equal.
+        let Some(mut ty) = common(first.left, first.right) else {
+            return Ok(None);
+        };
+        for (operator, _) in &list[1..] {
+            match common(operator.left, operator.right).and_then(|own| alike(ty, own)) {
                 Some(wider) => ty = wider,
                 None => return Ok(None),
             }
@@ -467,8 +481,20 @@ fn narrowed(ty: Type, op: Operator, of: Type, datum: &Datum) -> Option<(Operator
     Some((op, below))
 }
 
+/// What the value is written as in a plan.
 pub fn lit(ty: Type, datum: &Datum) -> Result<DfExpr, SqlError> {
+    if ty == Type::Date && is_nameless(datum) {
+        // DataFusion folds the call once it has named what the value is in.
+        let value = Computed::new(Expr::Const(datum.clone()), 0, ty, Clock::default());
+        return Ok(call(value, Vec::new()));
+    }
     Ok(DfExpr::Literal(literal(ty, &datum.as_value())?, None))
+}
+
+/// Whether DataFusion writes a date as nothing, as it does those after the year 262142 and the infinities. It takes what it writes alike for one.
+fn is_nameless(date: &Datum) -> bool {
+    const SHOWN_DAYS: std::ops::Range<i64> = -90_000_000..90_000_000;
+    matches!(date, Datum::Int(days) if !SHOWN_DAYS.contains(days))
 }
 
 /// A leaf as a wider type of the same form.
