@@ -247,7 +247,7 @@ pub enum Ahead {
 }
 
 /// No commit has it.
-const NOTHING: Cts = Cts(0);
+const NOTHING: Cts = Cts::ZERO;
 
 /// A longer text of the last statement does not stay with an idle session.
 const TEXT_KEPT_BYTES: usize = 4 << 10;
