@@ -59,7 +59,7 @@ use crate::sleep::Sleep;
 use crate::statistics::SAMPLE_ROWS;
 use crate::value::cast::{self, CastContext};
 use crate::value::{self, Clock, Datum, Seeded};
-use freshet_engine::catalog::{NamespaceId, Schema, SchemaPath, Table};
+use freshet_engine::catalog::{NamespaceId, Schema, SchemaPath, Table, TableId};
 use freshet_engine::engine::{Account, Claim, Engine, Kind};
 use freshet_engine::ids::Cts;
 use freshet_engine::index::prefetch_value;
@@ -1654,9 +1654,12 @@ impl Session {
         if self.temporary.on_commit.is_empty() || self.block == Block::None && self.inner.is_read_only() {
             return Ok(());
         }
+        if let Some(schema) = self.inner.own_schema() {
+            check_emptied_together(schema, &self.temporary.on_commit)?;
+        }
         let schema = self.inner.schema().clone();
         let own = self.own_temporary(&schema);
-        let is_due = |&(id, drops): &(freshet_engine::catalog::TableId, bool)| {
+        let is_due = |&(id, drops): &(TableId, bool)| {
             let table = schema.table_by_id(id).filter(|table| Some(table.def.namespace) == own);
             table.is_some_and(|table| drops || table.slots() > 0)
         };
@@ -1665,15 +1668,32 @@ impl Session {
             return Ok(());
         }
         self.inner.begin_upkeep();
-        for (id, drops) in due {
-            let is_small = || schema.table_by_id(id).is_some_and(|table| table.slots() <= EMPTIED_BY_ROW_MAX);
-            match drops {
-                true => self.inner.drop_table_by_id(id)?,
-                false if is_small() => self.inner.delete_rows_alone(id)?,
-                false => self.inner.truncate_by_id(id)?,
+        for (id, _) in due.iter().filter(|(_, drops)| !drops) {
+            let is_small = schema.table_by_id(*id).is_some_and(|table| table.slots() <= EMPTIED_BY_ROW_MAX);
+            match is_small {
+                true => self.inner.delete_rows_alone(*id)?,
+                false => self.inner.truncate_by_id(*id)?,
             }
         }
-        Ok(())
+        let gone: Vec<_> = due.into_iter().filter(|(_, drops)| *drops).map(|(id, _)| id).collect();
+        if gone.is_empty() { Ok(()) } else { self.drop_at_commit(&gone) }
+    }
+
+    /// Drops tables with what depends on them.
+    fn drop_at_commit(&mut self, tables: &[TableId]) -> Result<(), Halt> {
+        // The session's own list is cleared when the transaction is over.
+        let mut temporary = self.temporary.clone();
+        let definer = Definer {
+            sql: "",
+            engine: &mut self.inner,
+            env: &self.env,
+            constraints: &mut self.constraints,
+            interrupt: &mut self.interrupt,
+            path: Arc::new([NamespaceId::PUBLIC]),
+            temporary: &mut temporary,
+            defined: Defined::default(),
+        };
+        define::drop_at_commit(definer, tables)
     }
 
     /// The session's temporary tables are gone, for this session at once.
@@ -2515,6 +2535,22 @@ fn aborted() -> SqlError {
 
 fn no_transaction() -> Notice {
     Notice::new("25P01", "there is no transaction in progress")
+}
+
+/// 0A000 where a table is emptied at each commit, and one that refers to it is not.
+fn check_emptied_together(schema: &Schema, on_commit: &[(TableId, bool)]) -> Result<(), SqlError> {
+    let is_emptied = |id| on_commit.contains(&(id, false));
+    let Some((child, _, key)) =
+        schema.foreign_keys().find(|(child, _, key)| is_emptied(key.parent) && !is_emptied(child.id))
+    else {
+        return Ok(());
+    };
+    let parent = schema.table_by_id(key.parent).map(|table| table.def.name.as_str()).unwrap_or_default();
+    let detail = format!(
+        "Table \"{}\" references \"{parent}\", but they do not have the same ON COMMIT setting.",
+        child.def.name
+    );
+    Err(SqlError::new("0A000", "unsupported ON COMMIT and foreign key combination").with_detail(detail))
 }
 
 /// The engine knows that a write was refused, the statement what it is called.

@@ -971,6 +971,10 @@ impl Binder<'_> {
 
     pub(super) fn call_bound(&mut self, name: &str, args: Vec<Bound>) -> Bind<Bound> {
         let types: Vec<Option<Type>> = args.iter().map(|a| a.ty).collect();
+        if name == "pg_collation_for" && types == [None] {
+            // What has no type has no collation.
+            return Ok(Bound::new(Expr::NULL, Type::Text));
+        }
         let function = match Function::resolve(name, &types) {
             Ok(function) => function,
             Err(error) if self.beyond.is_none() && crate::road::has_other_road() && !Function::exists(name) => {

@@ -173,7 +173,8 @@ fn subscripted<'a>(root: &'a ast::Expr, chain: &'a [AccessExpr]) -> Option<(Cow<
     Some((array, subscripts))
 }
 
-/// The array of `LIKE ALL (array)`, which the grammar reads as a call.
+/// The array of `LIKE ALL (array)`, which the grammar reads as a call: so it stands in definitions that were kept before the parser made an
+/// operator of it.
 fn every(pattern: &ast::Expr) -> Option<&ast::Expr> {
     let ast::Expr::Function(function) = pattern else { return None };
     let is_all = matches!(function.name.0.as_slice(), [ast::ObjectNamePart::Identifier(name)]
@@ -193,6 +194,7 @@ impl Binder<'_> {
             A::Like { pattern, .. } | A::ILike { pattern, .. } => every(pattern).is_some(),
             A::AtTimeZone { .. }
             | A::Array(_)
+            | A::IsNormalized { .. }
             | A::Interval(_)
             | A::SimilarTo { .. }
             | A::Overlay { .. }
@@ -237,6 +239,13 @@ impl Binder<'_> {
                 let value = self.bind(expr, scope)?;
                 let args = vec![self.with_blanks(value)?, self.bind(pattern, scope)?, escape];
                 let Bound { expr, .. } = self.call_bound("similar to", args)?;
+                let expr = if *negated { Expr::Not(Box::new(expr)) } else { expr };
+                Ok(Bound::new(expr, Type::Bool))
+            }
+            A::IsNormalized { expr, form, negated } => {
+                let form = form.map(|form| Bound::new(text(&form.to_string()), Type::Text));
+                let args = std::iter::once(self.bind(expr, scope)?).chain(form).collect();
+                let Bound { expr, .. } = self.call_bound("is_normalized", args)?;
                 let expr = if *negated { Expr::Not(Box::new(expr)) } else { expr };
                 Ok(Bound::new(expr, Type::Bool))
             }
@@ -460,15 +469,6 @@ impl Binder<'_> {
         all: bool,
         scope: &Scope,
     ) -> Bind<Bound> {
-        let is_regex = matches!(
-            op,
-            Symbol::PGRegexMatch | Symbol::PGRegexIMatch | Symbol::PGRegexNotMatch | Symbol::PGRegexNotIMatch
-        );
-        if let (true, ast::Expr::Array(patterns)) = (is_regex, unnested(right))
-            && !patterns.elem.is_empty()
-        {
-            return self.matches_each(left, op, &patterns.elem, all, scope);
-        }
         let op = match op {
             Symbol::Eq => BinaryOp::Eq,
             Symbol::NotEq => BinaryOp::Ne,
@@ -480,30 +480,13 @@ impl Binder<'_> {
             Symbol::PGNotLikeMatch => BinaryOp::NotLike,
             Symbol::PGILikeMatch => BinaryOp::ILike,
             Symbol::PGNotILikeMatch => BinaryOp::NotILike,
+            Symbol::PGRegexMatch => BinaryOp::Regex,
+            Symbol::PGRegexNotMatch => BinaryOp::NotRegex,
+            Symbol::PGRegexIMatch => BinaryOp::RegexFold,
+            Symbol::PGRegexNotIMatch => BinaryOp::NotRegexFold,
             other => return Err(SqlError::unsupported(format!("{other} ANY")).into()),
         };
         self.quantified_by(left, op, right, all, scope)
-    }
-
-    /// `a ~ ANY (ARRAY[p, q])`: regular expressions are functions, and no operators of an array's items.
-    fn matches_each(
-        &mut self,
-        left: &ast::Expr,
-        op: &Symbol,
-        patterns: &[ast::Expr],
-        all: bool,
-        scope: &Scope,
-    ) -> Bind<Bound> {
-        let mut parts = Vec::with_capacity(patterns.len());
-        for pattern in patterns {
-            let (left, right) = (Box::new(left.clone()), Box::new(pattern.clone()));
-            let part = self.bind(&ast::Expr::BinaryOp { left, op: op.clone(), right }, scope)?;
-            if patterns.len() > 1 && part.expr.is_volatile() {
-                return Err(SqlError::unsupported(format!("{op} ANY of what changes")).into());
-            }
-            parts.push(part.expr);
-        }
-        Ok(Bound::new(if all { Expr::And(parts) } else { Expr::Or(parts) }, Type::Bool))
     }
 
     fn quantified_by(

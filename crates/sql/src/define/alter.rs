@@ -7,20 +7,16 @@
 //! | SET NOT NULL, ADD CHECK, ADD FOREIGN KEY, VALIDATE | are looked at |
 //! | other ADD COLUMN, other types, generated columns | are written anew, into another storage; readers go on with the old one |
 
-use super::constraint::{NewConstraint, check_foreign_types, check_generated};
+use super::constraint::{NewConstraint, check_generated};
 use super::create::{NewTable, check_column_name, primary_key, unique};
 use super::retype::mentions;
 use super::storage::Storage;
 use super::{Definer, Done};
-use crate::bind::Binder;
-use crate::bind::names::{OWN_TEMPORARY, RelationName, is_temporary, quoted};
-use crate::bind::scope::{Scope, fold};
-use crate::bind::types::{collation_of, own_collation};
+use crate::bind::names::{OWN_TEMPORARY, RelationName, is_temporary};
+use crate::bind::scope::fold;
 use crate::error::SqlError;
 use crate::expr::{Expr, Frame, evaluate};
 use crate::parse::{AlterAction, AlterKind, SequenceClauses, Triggers};
-use crate::value::cast::{self, CastContext};
-use crate::value::pgtype::{SECOND_DIGITS_MAX, name as type_name};
 use freshet_engine::catalog::{
     ColumnDef, ColumnRole, Constraint, ConstraintKind, IndexDef, IndexId, IndexKind, KeyNames, NamespaceId, Schema,
     Table, TableDef, TableId, View, ViewDef,
@@ -30,29 +26,31 @@ use sqlparser::ast::{self, Ident, ObjectName, TableConstraint};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-/// Each USING sees the rows as they were before the statement, and the types are changed one after the other: one that names a column whose
-/// type was changed before would see the new value.
-fn check_conversions(actions: &[AlterAction]) -> Result<(), SqlError> {
-    let mut retyped: Vec<String> = Vec::new();
-    for action in actions {
-        let AlterAction::SetType { column, using, .. } = action else { continue };
-        let column = fold(column);
-        if retyped.contains(&column) {
-            return Err(SqlError::new("0A000", format!("cannot alter type of column \"{column}\" twice")));
-        }
-        let names = |expr: &ast::Expr| match expr {
-            ast::Expr::Identifier(name) if retyped.contains(&fold(name)) => ControlFlow::Break(()),
-            ast::Expr::CompoundIdentifier(names) if names.last().is_some_and(|name| retyped.contains(&fold(name))) => {
-                ControlFlow::Break(())
-            }
-            _ => ControlFlow::Continue(()),
-        };
-        if using.as_ref().is_some_and(|using| ast::visit_expressions(using, names).is_break()) {
-            return Err(SqlError::unsupported("USING with a column whose type the statement changes before"));
-        }
-        retyped.push(column);
+/// Whether a statement that changes types does this before: what goes is gone by then, unless a USING reads it.
+fn goes_before(action: &AlterAction, types: &[&AlterAction]) -> bool {
+    let reads = |column: &Ident| {
+        types.iter().any(|action| match action {
+            AlterAction::SetType { using: Some(using), .. } => names(using, &fold(column)),
+            _ => false,
+        })
+    };
+    match action {
+        AlterAction::DropColumn { name, .. } => !reads(name),
+        AlterAction::DropConstraint { .. } | AlterAction::DropDefault(_) | AlterAction::DropNotNull(_) => true,
+        AlterAction::DropIdentity { .. } | AlterAction::DropExpression { .. } => true,
+        _ => false,
     }
-    Ok(())
+}
+
+/// Whether the expression may name the column.
+fn names(expr: &ast::Expr, column: &str) -> bool {
+    let is_it = |name: &Ident| fold(name) == column;
+    let named = ast::visit_expressions(expr, |expr: &ast::Expr| match expr {
+        ast::Expr::Identifier(name) if is_it(name) => ControlFlow::Break(()),
+        ast::Expr::CompoundIdentifier(names) if names.last().is_some_and(is_it) => ControlFlow::Break(()),
+        _ => ControlFlow::Continue(()),
+    });
+    named.is_break()
 }
 
 impl Definer<'_> {
@@ -77,9 +75,8 @@ impl Definer<'_> {
             AlterKind::Table if written.table(&schema).is_some() => {
                 let id = self.table(name)?.id;
                 self.check_owner(id.0)?;
-                check_conversions(actions)?;
                 self.engine.set_creator(schema.owner(id.0));
-                actions.iter().try_for_each(|action| self.alter_table(id, action))
+                self.alter_table_by(id, actions)
             }
             // ALTER TABLE renames whatever is there.
             AlterKind::Table | AlterKind::View if written.view(&schema).is_some() => {
@@ -134,16 +131,31 @@ impl Definer<'_> {
         }
     }
 
-    fn current(&self, id: TableId) -> Arc<Table> {
+    pub(super) fn current(&self, id: TableId) -> Arc<Table> {
         self.engine.schema().table_by_id(id).cloned().expect("the table is this transaction's")
     }
 
-    fn column(&self, table: &Table, name: &Ident) -> Done<usize> {
+    pub(super) fn column(&self, table: &Table, name: &Ident) -> Done<usize> {
         let name = fold(name);
         let found = table.named_column(&name);
         Ok(found.ok_or_else(|| {
             SqlError::new("42703", format!("column \"{name}\" of relation \"{}\" does not exist", table.def.name))
         })?)
+    }
+
+    /// In the order of the statement, but for what goes before types change, and these together.
+    fn alter_table_by(&mut self, id: TableId, actions: &[AlterAction]) -> Done<()> {
+        let (types, others): (Vec<&AlterAction>, Vec<&AlterAction>) =
+            actions.iter().partition(|action| matches!(action, AlterAction::SetType { .. }));
+        let (before, after): (Vec<&AlterAction>, Vec<&AlterAction>) =
+            others.into_iter().partition(|action| !types.is_empty() && goes_before(action, &types));
+        before.into_iter().try_for_each(|action| self.alter_table(id, action))?;
+        if !types.is_empty() {
+            let table = self.current(id);
+            self.nothing_awaited(&table, "ALTER TABLE")?;
+            self.set_types(&table, &types)?;
+        }
+        after.into_iter().try_for_each(|action| self.alter_table(id, action))
     }
 
     fn alter_table(&mut self, id: TableId, action: &AlterAction) -> Done<()> {
@@ -209,9 +221,7 @@ impl Definer<'_> {
                 self.change_def(id, |def| def.columns[at].not_null = true)
             }
             AlterAction::DropNotNull(column) => self.drop_not_null(&table, column),
-            AlterAction::SetType { column, ty, collation, using } => {
-                self.set_type(&table, column, (ty, collation.as_ref()), using.as_ref())
-            }
+            AlterAction::SetType { .. } => self.set_types(&table, &[action]),
             AlterAction::AddIdentity { column, always, clauses } => self.add_identity(&table, column, *always, clauses),
             AlterAction::SetIdentity { column, always, clauses } => self.set_identity(&table, column, *always, clauses),
             AlterAction::DropIdentity { column, if_exists } => self.drop_identity(&table, column, *if_exists),
@@ -356,10 +366,11 @@ impl Definer<'_> {
 
     /// Gives the table a definition with other columns at its end, or other types; every row is written anew.
     pub(super) fn rewrite(&mut self, table: &Arc<Table>, def: TableDef) -> Done<()> {
-        self.rewrite_with(table, def, None)
+        self.rewrite_with(table, def, &[])
     }
 
-    fn rewrite_with(&mut self, table: &Arc<Table>, def: TableDef, converted: Option<(usize, Expr)>) -> Done<()> {
+    /// As [`Definer::rewrite`]: columns get what these expressions over the rows as they were give.
+    pub(super) fn rewrite_with(&mut self, table: &Arc<Table>, def: TableDef, converted: &[(usize, Expr)]) -> Done<()> {
         let schema = self.schema();
         let mut defaults = Vec::new();
         for (at, column) in def.columns.iter().enumerate().skip(table.def.columns.len()) {
@@ -385,8 +396,8 @@ impl Definer<'_> {
                 if old.def.columns[at].role == ColumnRole::Dropped {
                     continue;
                 }
-                match &converted {
-                    Some((column, expr)) if *column == at => {
+                match converted.iter().find(|(column, _)| *column == at) {
+                    Some((_, expr)) => {
                         let frame = Frame {
                             tables: &old_tables,
                             rows: std::slice::from_ref(&before),
@@ -397,7 +408,7 @@ impl Definer<'_> {
                         let value = evaluate(expr, &frame)?.into_datum();
                         record.set(&new.layout, at, &value.as_value());
                     }
-                    _ => record.set(&new.layout, at, &before.get(&old.layout, at)),
+                    None => record.set(&new.layout, at, &before.get(&old.layout, at)),
                 }
             }
             for (at, expr) in &defaults {
@@ -608,7 +619,7 @@ impl Definer<'_> {
         self.change_views(id, |query| super::view::with_relation_renamed(query, &old, &new))
     }
 
-    fn full_name(&self, namespace: NamespaceId, name: &str) -> RelationName {
+    pub(super) fn full_name(&self, namespace: NamespaceId, name: &str) -> RelationName {
         let namespace = crate::bind::names::namespace_name(self.engine.schema(), namespace);
         RelationName { namespace: Some(namespace), name: name.to_owned() }
     }
@@ -625,159 +636,6 @@ impl Definer<'_> {
             return Err(SqlError::new("42601", message).into());
         }
         self.change_def(table.id, |def| def.columns[at].not_null = false)
-    }
-
-    fn set_type(
-        &mut self,
-        table: &Arc<Table>,
-        column: &Ident,
-        (declared, collation): (&ast::DataType, Option<&ast::ObjectName>),
-        using: Option<&ast::Expr>,
-    ) -> Done<()> {
-        let at = self.column(table, column)?;
-        let ty = super::create::stored_type(declared, &self.schema())?;
-        self.check_type(ty)?;
-        let collation = collation.map(|named| collation_of(named, ty)).transpose()?.flatten();
-        let before = table.def.columns[at].clone();
-        let name = &before.name;
-        if before.role == ColumnRole::Generated && using.is_some() {
-            return Err(SqlError::new("42601", "cannot specify USING when altering type of generated column").into());
-        }
-        if before.is_identity() {
-            self.retype_identity(table, at, declared, ty)?;
-        }
-        let schema = self.schema();
-        let relation = self.full_name(table.def.namespace, &table.def.name);
-        let place = table.def.columns[..at].iter().filter(|c| c.is_visible()).count();
-        let columns = visible_names(table);
-        let uses = |v: &&Arc<View>| super::view::uses_column(&v.def.query, &relation, &columns, place, &schema);
-        if let Some(view) = schema.readers(table.id.0).find(uses) {
-            return Err(SqlError::new("0A000", "cannot alter type of a column used by a view or rule")
-                .with_detail(format!("view {} depends on column \"{name}\"", view.def.name))
-                .into());
-        }
-        check_foreign_types(&schema, table, at as u16, ty)?;
-        check_no_generated_over(table, at, &schema)?;
-        let mut binder = Binder::new(self.sql, &schema, &[]);
-        let scope = Scope::of_table(table, None);
-        let conversion = match using {
-            Some(using) => {
-                let bound = binder.bind(using, &scope)?;
-                let from = bound.ty;
-                binder.coerce(bound, ty, CastContext::Assignment).map_err(|_| {
-                    let from = from.map_or("unknown", type_name);
-                    SqlError::new(
-                        "42804",
-                        format!(
-                            "result of USING clause for column \"{name}\" cannot be cast automatically to type {}",
-                            type_name(ty)
-                        ),
-                    )
-                    .with_hint(format!("You might need to add an explicit cast from {from}."))
-                })?
-            }
-            None => self.automatic(&before, at, ty)?,
-        };
-        let mut def = table.def.clone();
-        (def.columns[at].ty, def.columns[at].collation) = (ty, collation);
-        let is_other = cast::without_modifier(before.ty) != cast::without_modifier(ty);
-        let predicates = if is_other { self.respell(table, &mut def, at)? } else { Vec::new() };
-        if let (false, Some(text)) = (before.is_computed() || before.is_identity(), &def.columns[at].default) {
-            crate::bind::rules::default_expr(text, ty, &schema).map_err(|_| {
-                SqlError::new(
-                    "42804",
-                    format!("default for column \"{name}\" cannot be cast automatically to type {}", type_name(ty)),
-                )
-            })?;
-        }
-        check_generated(&def, Some(&table.def), &schema)?;
-        let hidden_stay = retype_hidden(&mut def, table, &schema)?;
-        for index in &table.indexes {
-            super::create::check_keys(&index.def.columns, &def, index.def.kind)?;
-            for (i, key) in index.def.columns.iter().enumerate() {
-                if let Some(class) = index.def.names_of(i).class {
-                    super::opclass::check_class(class, def.columns[usize::from(key.column)].ty)?;
-                }
-            }
-        }
-        for constraint in &def.constraints {
-            if let ConstraintKind::Check { condition, columns } = &constraint.kind
-                && columns.contains(&(at as u16))
-            {
-                super::create::bind_over(condition, Type::Bool, &def, &schema)?;
-            }
-        }
-        let layout = def.layout().map_err(|_| SqlError::new("54000", "the row is too wide"))?;
-        let stays = using.is_none() && is_trivial(before.ty, ty) && hidden_stay && layout.is_same_record(&table.layout);
-        if stays {
-            self.engine.redefine_table(table.id, def)?;
-            self.take_collation(&self.current(table.id), at)?;
-            return self.set_predicates(&self.current(table.id), predicates);
-        }
-        self.rewrite_with(table, def, Some((at, conversion)))?;
-        self.take_collation(&self.current(table.id), at)?;
-        self.set_predicates(&self.current(table.id), predicates)?;
-        let keys: Vec<u32> = schema
-            .foreign_keys()
-            .filter(|(t, c, key)| t.id == table.id && c.validated && key.columns.contains(&(at as u16)))
-            .map(|(_, c, _)| c.id)
-            .collect();
-        let checks = table
-            .def
-            .constraints
-            .iter()
-            .filter(|c| matches!(&c.kind, ConstraintKind::Check { columns, .. } if columns.contains(&(at as u16))));
-        let ids: Vec<u32> = checks.filter(|c| c.validated).map(|c| c.id).chain(keys).collect();
-        if !ids.is_empty() {
-            self.validate(table.id, &ids)?;
-        }
-        let children = schema.references(table.id);
-        children
-            .filter(|(_, constraint, key)| constraint.validated && key.parent_columns.contains(&(at as u16)))
-            .map(|(child, constraint, _)| (child.id, constraint.id))
-            .try_for_each(|(child, id)| self.validate(child, &[id]))
-    }
-
-    /// A key that names the collation that its column has got names none: it has the column's from now on.
-    fn take_collation(&mut self, table: &Table, at: usize) -> Done<()> {
-        let column = &table.def.columns[at];
-        let collation = column.collation.or_else(|| own_collation(column.ty));
-        for index in &table.indexes {
-            let mut def = index.def.clone();
-            for (named, key) in def.named.iter_mut().zip(&def.columns) {
-                if usize::from(key.column) == at && named.collation == collation {
-                    named.collation = None;
-                }
-            }
-            if def != index.def {
-                self.engine.redefine_index(index.id, def)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// An identity column's sequence has the column's type.
-    fn retype_identity(&mut self, table: &Table, at: usize, declared: &ast::DataType, ty: Type) -> Done<()> {
-        if !cast::is_integer(ty) {
-            let message = "identity column type must be smallint, integer, or bigint";
-            return Err(SqlError::new("22023", message).into());
-        }
-        let sequence = self.identity(table, at)?;
-        self.change_sequence(sequence, &SequenceClauses { ty: Some(declared.clone()), ..SequenceClauses::default() })
-    }
-
-    /// The cast that needs no USING.
-    fn automatic(&self, column: &ColumnDef, at: usize, ty: Type) -> Done<Expr> {
-        let allowed = column.ty == ty
-            || matches!(cast::context(column.ty, ty), Some(CastContext::Implicit | CastContext::Assignment));
-        if !allowed {
-            let message = format!("column \"{}\" cannot be cast automatically to type {}", column.name, type_name(ty));
-            return Err(SqlError::new("42804", message)
-                .with_hint(format!("You might need to specify \"USING {}::{}\".", quoted(&column.name), type_name(ty)))
-                .into());
-        }
-        let expr = Box::new(Expr::Column { source: 0, column: at as u16 });
-        Ok(Expr::Cast { expr, from: column.ty, to: ty, explicit: false })
     }
 
     // ---- identity
@@ -817,7 +675,7 @@ impl Definer<'_> {
         self.change_def(table.id, |def| (def.columns[at].default, def.columns[at].role) = (Some(text), role))
     }
 
-    fn identity(&self, table: &Table, at: usize) -> Done<u32> {
+    pub(super) fn identity(&self, table: &Table, at: usize) -> Done<u32> {
         let owner = Some((table.id, at as u16));
         let found = self.engine.schema().sequences().find(|s| s.def.owner == owner).map(|s| s.id);
         match found.filter(|_| table.def.columns[at].is_identity()) {
@@ -1157,7 +1015,7 @@ impl Definer<'_> {
     }
 }
 
-fn visible_names(table: &Table) -> Vec<String> {
+pub(super) fn visible_names(table: &Table) -> Vec<String> {
     table.def.columns.iter().filter(|c| c.is_visible()).map(|c| c.name.clone()).collect()
 }
 
@@ -1169,48 +1027,6 @@ fn no_constraint(name: &str, table: &Table) -> SqlError {
 /// Whether an index is over the column: of a hidden one that was dropped with its index nobody asks anything.
 pub(super) fn is_indexed(table: &Table, at: usize) -> bool {
     table.indexes.iter().any(|index| index.def.columns.iter().any(|key| usize::from(key.column) == at))
-}
-
-/// Gives the columns that indexes' expressions are kept in the types that these have now; whether all values stay as they are.
-fn retype_hidden(def: &mut TableDef, table: &Table, schema: &Arc<Schema>) -> Done<bool> {
-    let mut stay = true;
-    for at in 0..def.columns.len() {
-        let column = &def.columns[at];
-        if column.role != ColumnRole::Hidden || !is_indexed(table, at) {
-            continue;
-        }
-        let text = column.default.as_deref().expect("what is hidden is computed");
-        let ty = super::create::index_type(text, &super::create::scope_of(def), schema, false)?;
-        stay &= is_trivial(column.ty, ty);
-        def.columns[at].ty = ty;
-    }
-    Ok(stay)
-}
-
-/// Values of the one type are values of the other as they are.
-fn is_trivial(from: Type, to: Type) -> bool {
-    match (from, to) {
-        (a, b) if a == b => true,
-        (Type::Varchar(_), Type::Text) => true,
-        (Type::Varchar(a), Type::Varchar(b)) => a <= b,
-        (Type::Text, Type::Varchar(n)) => n == crate::value::pgtype::UNLIMITED,
-        (Type::Decimal { precision: p, scale: s }, Type::Decimal { precision: q, scale: t }) => s == t && p <= q,
-        (from, Type::Rounded(kind, SECOND_DIGITS_MAX)) => from.unrounded() == kind.plain(),
-        (Type::Rounded(a, p), Type::Rounded(b, q)) => a == b && p <= q,
-        (from @ Type::Rounded(..), to) => from.unrounded() == to,
-        _ => false,
-    }
-}
-
-/// 0A000 for a column that a generated one is computed of.
-fn check_no_generated_over(table: &Table, at: usize, schema: &Arc<Schema>) -> Result<(), SqlError> {
-    let is_over = |c: &&ColumnDef| {
-        c.role == ColumnRole::Generated && mentions(c.default.as_deref().unwrap_or_default(), &table.def, at, schema)
-    };
-    let Some(generated) = table.def.columns.iter().find(is_over) else { return Ok(()) };
-    let name = &table.def.columns[at].name;
-    let error = SqlError::new("0A000", "cannot alter type of a column used by a generated column");
-    Err(error.with_detail(format!("Column \"{name}\" is used by generated column \"{}\".", generated.name)))
 }
 
 /// 42809 for an index that is not as a constraint would make it.

@@ -388,18 +388,19 @@ fn check_comparable(key: &str, a: Type, a_name: &str, b: Type, b_name: &str) -> 
     )))
 }
 
-/// 42804 where a foreign key of either side would compare what cannot be compared.
-pub(super) fn check_foreign_types(schema: &Schema, table: &Table, at: u16, ty: Type) -> Result<(), SqlError> {
+/// 42804 where, once these columns have these types, a foreign key of either side would compare what cannot be compared.
+pub(super) fn check_foreign_types(schema: &Schema, table: &Table, types: &[(u16, Type)]) -> Result<(), SqlError> {
     for (child, constraint, key) in schema.foreign_keys() {
         let Some(parent) = schema.table_by_id(key.parent) else { continue };
         for (&own, &there) in key.columns.iter().zip(&key.parent_columns) {
-            let changes = |other: &Table, column: u16| other.id == table.id && column == at;
-            if !changes(child, own) && !changes(parent, there) {
+            let new_type = |other: &Table, column: u16| {
+                types.iter().find(|(at, _)| other.id == table.id && *at == column).map(|(_, ty)| *ty)
+            };
+            if new_type(child, own).is_none() && new_type(parent, there).is_none() {
                 continue;
             }
-            let type_of = |other: &Table, column: u16| match changes(other, column) {
-                true => ty,
-                false => other.def.columns[usize::from(column)].ty,
+            let type_of = |other: &Table, column: u16| {
+                new_type(other, column).unwrap_or(other.def.columns[usize::from(column)].ty)
             };
             let (a, b) = (&child.def.columns[usize::from(own)], &parent.def.columns[usize::from(there)]);
             check_comparable(&constraint.name, type_of(child, own), &a.name, type_of(parent, there), &b.name)?;

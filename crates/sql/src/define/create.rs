@@ -21,7 +21,7 @@ use crate::compiled::Halt;
 use crate::compiled::change::shown_index_key;
 use crate::compiled::sort::sort_looking;
 use crate::error::SqlError;
-use crate::parse::{Parsed, Stored, like_of, span_position};
+use crate::parse::{Parsed, Stored, keys_and_carried, like_of, span_position};
 use crate::value::Datum;
 use crate::value::cast::CastContext;
 use freshet_engine::catalog::{
@@ -35,6 +35,9 @@ use sqlparser::ast::{
 };
 use std::cmp::Ordering;
 use std::sync::Arc;
+
+/// How many columns an index has at most, with those of INCLUDE.
+const KEY_COLUMNS_MAX: usize = 32;
 
 /// The INSERT that fills a table. Changes within WITH stand before it, where they may.
 fn insert_of(target: &str, query: String) -> Result<String, SqlError> {
@@ -319,8 +322,10 @@ impl Definer<'_> {
         }
         for key in keys {
             let index = self.key_index(&key, &mut new.def, &new.indexes, primary_kind)?;
-            let same =
-                |i: &IndexDef| i.columns == index.columns && i.unique && index.unique && !i.primary && !index.primary;
+            let same = |i: &IndexDef| {
+                let is_key = i.unique && index.unique && !i.primary && !index.primary;
+                is_key && i.columns == index.columns && i.include == index.include
+            };
             if key.name.is_none() && new.indexes.iter().any(same) {
                 continue;
             }
@@ -358,7 +363,15 @@ impl Definer<'_> {
         }
         let kind = key.kind.unwrap_or(if key.primary { primary_kind } else { IndexKind::BTree });
         check_keys(&list, def, kind)?;
-        let parts: Vec<&str> = list.iter().map(|c| def.columns[usize::from(c.column)].name.as_str()).collect();
+        check_carried(&key.carried, list.len(), kind)?;
+        let mut include = Vec::with_capacity(key.carried.len());
+        for column in &key.carried {
+            let column = IndexColumn { column: column.clone(), operator_class: None };
+            let find = |name: &str| def.columns.iter().position(|c| c.is_visible() && c.name == name);
+            include.push(self.key_column(&column, find)?.0.column);
+        }
+        let all = list.iter().map(|c| &c.column).chain(&include);
+        let parts: Vec<&str> = all.map(|&c| def.columns[usize::from(c)].name.as_str()).collect();
         let schema = self.engine.schema();
         let taken = |n: &str| others.iter().any(|i| i.name == n) || schema.has_relation_in(def.namespace, n);
         let name = match (&key.name, key.primary) {
@@ -375,6 +388,7 @@ impl Definer<'_> {
             unique: !key.deferrable,
             primary: key.primary,
             columns: list,
+            include,
             constraint: IndexDef::CONSTRAINT,
             deferrable: key.deferrable,
             deferred: key.deferred,
@@ -414,7 +428,8 @@ impl Definer<'_> {
             // Nobody is blocked but writers, for as long as the index is built.
             concurrently: _,
             if_not_exists,
-            include,
+            // It stands among the columns.
+            include: _,
             nulls_distinct,
             with,
             predicate,
@@ -447,21 +462,21 @@ impl Definer<'_> {
             Some(using) => index_kind(using)?,
         };
         self.accept_stored(&super::storage::of_index(with)?, Storage::Index(kind))?;
+        let (columns, carried) = keys_and_carried(columns);
+        check_carried(&carried, columns.len(), kind)?;
         let predicate = match predicate {
             None => None,
             Some(predicate) => Some(self.predicate(predicate, &table)?),
         };
-        let Keys { columns: list, nulls_against, names: parts, named } =
-            self.index_columns(&table, (columns, kind), *is_unique, predicate.as_deref())?;
+        let Keys { columns: list, nulls_against, names: mut parts, named } =
+            self.index_columns(&table, (&columns, kind), *is_unique, predicate.as_deref())?;
         let table = self.engine.schema().table_by_id(table.id).cloned().expect("the table that was just changed");
         check_keys(&list, &table.def, kind)?;
-        let include = include.iter().map(|ident| {
-            table
-                .named_column(&fold(ident))
-                .map(|at| at as u16)
-                .ok_or_else(|| SqlError::new("42703", format!("column \"{}\" does not exist", fold(ident))))
-        });
-        let include = include.collect::<Result<Vec<u16>, SqlError>>()?;
+        let mut include = Vec::with_capacity(carried.len());
+        for column in &carried {
+            include.push(carried_column(column, &table)?);
+            parts.push(table.def.columns[usize::from(include[include.len() - 1])].name.clone());
+        }
         let schema = self.engine.schema();
         let name = given.unwrap_or_else(|| {
             unused(&table.def.name, &parts.join("_"), "idx", |n| schema.has_relation_in(namespace, n))
@@ -634,6 +649,39 @@ pub(super) fn check_keys(keys: &[KeyColumn], def: &TableDef, kind: IndexKind) ->
     Err(SqlError::new("42704", message).with_hint(hint))
 }
 
+/// Whether an index of this kind can have these columns besides its keys, of which there are so many.
+fn check_carried(carried: &[ast::OrderByExpr], keys: usize, kind: IndexKind) -> Result<(), SqlError> {
+    if carried.is_empty() {
+        return Ok(());
+    }
+    if kind == IndexKind::Hash {
+        return Err(SqlError::new("0A000", "access method \"hash\" does not support included columns"));
+    }
+    match keys + carried.len() <= KEY_COLUMNS_MAX {
+        true => Ok(()),
+        false => Err(SqlError::new("54011", format!("cannot use more than {KEY_COLUMNS_MAX} columns in an index"))),
+    }
+}
+
+/// The column that INCLUDE names in CREATE INDEX.
+fn carried_column(carried: &ast::OrderByExpr, table: &Table) -> Result<u16, SqlError> {
+    let ast::OrderByExpr { expr, options, .. } = carried;
+    let refuse = |what: &str| Err(SqlError::new("42P17", format!("including column does not support {what}")));
+    let (expr, collation) = without_collation(expr);
+    let ast::Expr::Identifier(ident) = expr else {
+        return Err(SqlError::new("0A000", "expressions are not supported in included columns"));
+    };
+    let Some(at) = table.named_column(&fold(ident)) else {
+        return Err(SqlError::new("42703", format!("column \"{}\" does not exist", fold(ident))));
+    };
+    match (collation, options.asc, options.nulls_first) {
+        (Some(_), ..) => refuse("a collation"),
+        (None, Some(_), _) => refuse("ASC/DESC options"),
+        (None, None, Some(_)) => refuse("NULLS FIRST/LAST options"),
+        (None, None, None) => Ok(at as u16),
+    }
+}
+
 /// The type of what an index is to be over; 42P17 for what is not the same each time.
 pub(super) fn index_type(text: &str, scope: &Scope, schema: &Arc<Schema>, is_new: bool) -> Done<Type> {
     let ast = crate::parse::parse_expression(text)?;
@@ -762,6 +810,8 @@ pub struct Key {
     pub primary: bool,
     pub kind: Option<IndexKind>,
     pub columns: Vec<IndexColumn>,
+    /// INCLUDE.
+    pub carried: Vec<ast::OrderByExpr>,
     pub deferrable: bool,
     pub deferred: bool,
     pub nulls_not_distinct: bool,
@@ -782,11 +832,13 @@ pub fn primary_key(
     if index_name.is_some() {
         return Err(SqlError::unsupported("this form of PRIMARY KEY"));
     }
+    let (columns, carried) = keys_and_carried(columns);
     Ok(Key {
         name: name.as_ref().or(option_name).map(fold),
         primary: true,
         kind: constraint_kind(index_type.as_ref(), index_options)?,
-        columns: own.unwrap_or_else(|| columns.clone()),
+        columns: own.unwrap_or(columns),
+        carried,
         deferrable,
         deferred,
         nulls_not_distinct: false,
@@ -812,11 +864,13 @@ pub fn unique(
     if index_name.is_some() || *index_type_display != KeyOrIndexDisplay::None {
         return Err(SqlError::unsupported("this form of UNIQUE"));
     }
+    let (columns, carried) = keys_and_carried(columns);
     Ok(Key {
         name: name.as_ref().or(option_name).map(fold),
         primary: false,
         kind: constraint_kind(index_type.as_ref(), index_options)?,
-        columns: own.unwrap_or_else(|| columns.clone()),
+        columns: own.unwrap_or(columns),
+        carried,
         deferrable,
         deferred,
         nulls_not_distinct: *nulls_distinct == NullsDistinctOption::NotDistinct,

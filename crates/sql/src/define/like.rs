@@ -119,6 +119,7 @@ impl Definer<'_> {
             });
             columns.push(KeyColumn { column, ..*key });
         }
+        parts.extend(index.include.iter().map(|&column| table.def.columns[usize::from(column)].name.clone()));
         let include = index.include.iter().filter_map(|&column| places[usize::from(column)]).collect();
         let (second, label) = match (index.primary, index.constraint != 0) {
             (true, _) => (String::new(), "pkey"),

@@ -40,6 +40,7 @@ pub mod view;
 
 pub use create::shown_key;
 pub use kept::shown_by;
+pub use retype::mentions as names_column;
 
 use crate::bind::Refusal;
 use crate::bind::names::{OWN_TEMPORARY, RelationName, TEMPORARY, is_temporary, is_temporary_of};
@@ -178,6 +179,12 @@ pub fn drop_temporary(mut definer: Definer<'_>, namespace: NamespaceId) -> Done<
     }
     definer.empty_namespace(namespace)?;
     Ok(definer.engine.drop_namespace(namespace)?)
+}
+
+/// Drops tables with what depends on them, of which nobody is told: ON COMMIT DROP.
+pub fn drop_at_commit(mut definer: Definer<'_>, tables: &[TableId]) -> Done<()> {
+    definer.engine.begin_definition()?;
+    definer.drop_with_dependents(tables)
 }
 
 impl Definer<'_> {

@@ -164,6 +164,14 @@ impl Definer<'_> {
         Ok(())
     }
 
+    pub(super) fn drop_with_dependents(&mut self, tables: &[TableId]) -> Done<()> {
+        let schema = self.schema();
+        let mut removal = Removal::new(schema.clone());
+        removal.tables.extend(tables);
+        removal.close(&schema);
+        self.remove(removal)
+    }
+
     /// The sequence of an identity column goes with that only.
     fn check_owned(&self, removal: &Removal, schema: &Schema) -> Done<()> {
         for &id in &removal.sequences {

@@ -19,11 +19,13 @@
 //! | `INTERVAL (2) '1.234 s'` | `CAST ('1.234 s' AS INTERVAL (2))`: the parser forgets the digits |
 //! | `TABLE t ORDER BY a` | `SELECT * FROM t ORDER BY a`: the parser takes two words more for the name |
 //! | `a <>-1`, `j->-1` | `a <> -1`, `j -> -1`: an operator does not end in a sign |
+//! | `normalize(x, NFD)` | `normalize(x, 'NFD')` |
+//! | `UNIQUE (a) INCLUDE (b, c)` | `UNIQUE (a, b "<marker>include", c "<marker>include")`, which [`keys_and_carried`] tells apart |
 //! | `ON CONFLICT (lower(a))` | `ON CONFLICT ("<marker>lower(a)")`, which [`conflict_key`] reads |
 //! | `FOREIGN KEY (a, b) ... ON DELETE SET NULL (b)` | `FOREIGN KEY "<marker>b" (a, b) ... ON DELETE SET NULL`, which [`set_columns`] reads |
 
 use super::mend::{MARKER, closing, is_word, keyword, spanned};
-use sqlparser::ast::Ident;
+use sqlparser::ast::{Ident, IndexColumn, OrderByExpr};
 use sqlparser::keywords::Keyword;
 use sqlparser::tokenizer::{Token, TokenWithSpan, Word};
 
@@ -45,6 +47,8 @@ struct Met {
     range: bool,
     exclude: bool,
     no: bool,
+    include: bool,
+    normal: bool,
 }
 
 impl Met {
@@ -68,6 +72,8 @@ impl Met {
                     Keyword::PRECEDING | Keyword::FOLLOWING => met.range = true,
                     Keyword::EXCLUDE => met.exclude = true,
                     Keyword::NO => met.no = true,
+                    Keyword::INCLUDE => met.include = true,
+                    Keyword::NFC | Keyword::NFD | Keyword::NFKC | Keyword::NFKD => met.normal = true,
                     _ => {}
                 },
                 _ => {}
@@ -79,9 +85,9 @@ impl Met {
     fn is_any(&self) -> bool {
         let Met { trim, substring, fetch, using, array, rows, signs, conflict, set_columns, table, interval, .. } =
             *self;
-        let Met { variadic, range, exclude, no, .. } = *self;
-        let of_calls = trim || substring || rows || variadic || range || interval || exclude || no;
-        of_calls || fetch || using || array || signs || conflict || set_columns || table
+        let Met { variadic, range, exclude, no, include, normal, .. } = *self;
+        let of_calls = trim || substring || rows || variadic || range || interval || exclude || no || normal;
+        of_calls || fetch || using || array || signs || conflict || set_columns || table || include
     }
 }
 
@@ -95,7 +101,7 @@ pub(super) fn with_plain_forms(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan>
         return tokens;
     }
     let mut tokens = super::mend::words_of(tokens);
-    let mends: [(bool, Mend); 15] = [
+    let mends: [(bool, Mend); 17] = [
         (met.signs, part_sign),
         (met.trim, trim),
         (met.substring, |tokens, at| substring(tokens, at)),
@@ -111,6 +117,8 @@ pub(super) fn with_plain_forms(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan>
         (met.range, offset),
         (met.exclude, exclude_no_others),
         (met.no, no_inherit),
+        (met.include, include),
+        (met.normal, |tokens, at| normal_form(tokens, at)),
     ];
     for (_, mend) in mends.into_iter().filter(|(is_met, _)| *is_met) {
         // From the end, so that places before it stay.
@@ -275,6 +283,63 @@ fn no_inherit(tokens: &mut Vec<TokenWithSpan>, at: usize) {
     if is_option && at > 0 && is(tokens, at - 1, &Token::RParen) {
         tokens.drain(at..at + 2);
     }
+}
+
+/// A form's name at the end of the arguments of `normalize`.
+fn normal_form(tokens: &mut [TokenWithSpan], at: usize) {
+    let is_form = matches!(word(tokens, at), Keyword::NFC | Keyword::NFD | Keyword::NFKC | Keyword::NFKD);
+    let is_last = at > 0 && is(tokens, at - 1, &Token::Comma) && is(tokens, at + 1, &Token::RParen);
+    if !is_form || !is_last {
+        return;
+    }
+    let is_open = |&open: &usize| is(tokens, open, &Token::LParen) && closing(tokens, open) == Some(at + 1);
+    let open = (1..at).rev().find(is_open);
+    if open.is_some_and(|open| is_word(tokens.get(open - 1), "normalize")) {
+        tokens[at].token = Token::SingleQuotedString(tokens[at].token.to_string().to_uppercase());
+    }
+}
+
+const CARRIED: &str = "include";
+
+/// Behind the columns of a key, or of an index that is made.
+fn include(tokens: &mut Vec<TokenWithSpan>, at: usize) {
+    let is_list = word(tokens, at) == Keyword::INCLUDE && at > 0 && is(tokens, at - 1, &Token::RParen);
+    if !is_list || !is(tokens, at + 1, &Token::LParen) {
+        return;
+    }
+    let is_open = |&open: &usize| is(tokens, open, &Token::LParen) && closing(tokens, open) == Some(at - 1);
+    let Some(open) = (1..at).rev().find(is_open) else { return };
+    let of_key = match word(tokens, open - 1) {
+        Keyword::UNIQUE | Keyword::DISTINCT => true,
+        Keyword::KEY => open > 1 && word(tokens, open - 2) == Keyword::PRIMARY,
+        _ => false,
+    };
+    let of_index =
+        word(tokens, 0) == Keyword::CREATE && [1, 2].iter().any(|&second| word(tokens, second) == Keyword::INDEX);
+    let Some(close) = closing(tokens, at + 1).filter(|close| (of_key || of_index) && close - at > 2) else { return };
+    let mut ends: Vec<usize> =
+        outer(tokens, at + 1, close).into_iter().filter(|&i| is(tokens, i, &Token::Comma)).collect();
+    ends.push(close);
+    for end in ends.into_iter().rev() {
+        let nulls = is_word(tokens.get(end - 2), "nulls");
+        let end = end - if nulls { 2 } else { 0 };
+        let end = end - usize::from(matches!(word(tokens, end - 1), Keyword::ASC | Keyword::DESC));
+        let carried = spanned(&tokens[end - 1], marked(CARRIED));
+        tokens.insert(end, carried);
+    }
+    tokens.remove(at + 1);
+    tokens[at - 1].token = Token::Comma;
+    tokens.remove(at);
+}
+
+/// The columns that order an index, and those that INCLUDE names.
+pub fn keys_and_carried(columns: &[IndexColumn]) -> (Vec<IndexColumn>, Vec<OrderByExpr>) {
+    let is_carried = |column: &&IndexColumn| {
+        let class = column.operator_class.as_ref().and_then(|class| class.0.first()?.as_ident());
+        class.is_some_and(|class| class.value.strip_prefix(MARKER) == Some(CARRIED))
+    };
+    let (carried, keys): (Vec<&IndexColumn>, Vec<&IndexColumn>) = columns.iter().partition(is_carried);
+    (keys.into_iter().cloned().collect(), carried.into_iter().map(|column| column.column.clone()).collect())
 }
 
 fn using(tokens: &mut Vec<TokenWithSpan>, at: usize) {

@@ -8,6 +8,7 @@
 //! | MERGE's `INSERT DEFAULT VALUES` | `INSERT VALUES (DEFAULT)` |
 //! | `'a'` and on another line `'b'` | `'ab'` |
 //! | `a OPERATOR(pg_catalog.=) ANY (b)` | `a = ANY (b)` |
+//! | `a LIKE ANY (b)`, `a NOT ILIKE ALL (b)` | `a ~~ ANY (b)`, `a !~~* ALL (b)`, which the grammar takes with subqueries too |
 //! | `SET a[1] = value` | `SET a = "<marker>"(value, 1)`, which [`super::element`] reads |
 //! | `(t).*`, `SELECT (t.*)` | `t.*` |
 //! | `TABLE t` | `SELECT * FROM t` |
@@ -116,6 +117,8 @@ pub fn mend(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     let tokens = if has_parts { super::element::with_parts(words_of(tokens)) } else { tokens };
     let tokens = if tokens.iter().any(|t| t.token == Token::Mul) { with_plain_rows(tokens) } else { tokens };
     let tokens = if has(&tokens, Keyword::OPERATOR) { with_plain_operators(words_of(tokens)) } else { tokens };
+    let is_like = |t: &TokenWithSpan| matches!(keyword(Some(t)), Keyword::LIKE | Keyword::ILIKE);
+    let tokens = if tokens.iter().any(is_like) { with_operators_for_likes(words_of(tokens)) } else { tokens };
     let tokens = if has(&tokens, Keyword::IN) { with_queries_in_lists(words_of(tokens)) } else { tokens };
     if has(&tokens, Keyword::FOR) { with_plain_locks(limits_before_locks(words_of(tokens))) } else { tokens }
 }
@@ -295,6 +298,33 @@ fn with_plain_operators(mut tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
             tokens.splice(at..at + WIDTH, [symbol]);
         }
         at += 1;
+    }
+    tokens
+}
+
+/// `[NOT] LIKE` before ANY, SOME and ALL as the operator that it is.
+fn with_operators_for_likes(mut tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
+    for at in (1..tokens.len()).rev() {
+        let folds = match keyword(tokens.get(at)) {
+            Keyword::LIKE => false,
+            Keyword::ILIKE => true,
+            _ => continue,
+        };
+        let is_quantified = matches!(keyword(tokens.get(at + 1)), Keyword::ANY | Keyword::ALL | Keyword::SOME)
+            && tokens.get(at + 2).is_some_and(|t| t.token == Token::LParen);
+        if !is_quantified {
+            continue;
+        }
+        let is_negated = keyword(tokens.get(at - 1)) == Keyword::NOT;
+        tokens[at].token = match (is_negated, folds) {
+            (false, false) => Token::DoubleTilde,
+            (false, true) => Token::DoubleTildeAsterisk,
+            (true, false) => Token::ExclamationMarkDoubleTilde,
+            (true, true) => Token::ExclamationMarkDoubleTildeAsterisk,
+        };
+        if is_negated {
+            tokens.remove(at - 1);
+        }
     }
     tokens
 }

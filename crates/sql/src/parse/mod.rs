@@ -34,9 +34,9 @@ pub use storage::{StorageOption, Stored, stored_of};
 pub use upkeep::Kept;
 
 pub use element::{Part, part_of};
+pub use forms::{Like, conflict_key, keys_and_carried, like_of, set_columns};
 #[cfg(feature = "query")]
 pub use forms::rows_from;
-pub use forms::{Like, conflict_key, like_of, set_columns};
 use freshet_engine::txn::LockMode;
 use grammar::Grammar;
 pub use grammar::call_of;

@@ -2084,6 +2084,10 @@ fn quantified_op(op: &ast::BinaryOperator) -> Bind<BinaryOp> {
         B::PGNotLikeMatch => BinaryOp::NotLike,
         B::PGILikeMatch => BinaryOp::ILike,
         B::PGNotILikeMatch => BinaryOp::NotILike,
+        B::PGRegexMatch => BinaryOp::Regex,
+        B::PGRegexNotMatch => BinaryOp::NotRegex,
+        B::PGRegexIMatch => BinaryOp::RegexFold,
+        B::PGRegexNotIMatch => BinaryOp::NotRegexFold,
         other => return refuse(format!("{other} with a subquery")),
     })
 }

@@ -36,6 +36,7 @@ mod text;
 mod variadic;
 
 use arguments::Arguments;
+pub use regex::matches_regex;
 pub(crate) use text::{quoted_ident, quoted_literal};
 pub use variadic::{ASSIGN, Variadic};
 

@@ -14,10 +14,11 @@ use super::cast::{self, is_float, is_integer, is_numeric, is_text, number_rank};
 use super::numeric::{Numeric, POWERS};
 use super::pgtype::{self, DECIMAL_DIGITS_MAX, NUMERIC};
 use super::zone::Clock;
-use super::{Datum, datetime, fault, pattern, text};
+use super::{Datum, datetime, fault, function, pattern, text};
 use crate::bind::record::must_compare;
 use crate::error::SqlError;
 use freshet_engine::schema::{OidKind, Type, Value};
+use std::borrow::Cow;
 use std::cmp::Ordering;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -44,6 +45,11 @@ pub enum BinaryOp {
     NotLike,
     ILike,
     NotILike,
+    /// Regular expressions. Beside an operand they are functions; here for what has an operator over an array or a subquery.
+    Regex,
+    NotRegex,
+    RegexFold,
+    NotRegexFold,
 }
 
 impl BinaryOp {
@@ -83,6 +89,10 @@ impl BinaryOp {
             BinaryOp::NotLike => "!~~",
             BinaryOp::ILike => "~~*",
             BinaryOp::NotILike => "!~~*",
+            BinaryOp::Regex => "~",
+            BinaryOp::NotRegex => "!~",
+            BinaryOp::RegexFold => "~*",
+            BinaryOp::NotRegexFold => "!~*",
         }
     }
 
@@ -123,6 +133,7 @@ enum Kernel {
     Concat,
     ConcatBytes,
     Like,
+    Regex,
     Compare(Comparison),
 }
 
@@ -167,6 +178,7 @@ impl BinaryOperator {
             BitAnd | BitOr | BitXor | ShiftLeft | ShiftRight => resolve_bits(op, left, right),
             Concat => resolve_concat(left, right),
             Like | NotLike | ILike | NotILike => resolve_like(op, left, right),
+            Regex | NotRegex | RegexFold | NotRegexFold => resolve_regex(left, right),
             Eq | Ne | Lt | Le | Gt | Ge => resolve_comparison(op, left, right),
         };
         let Resolved { left, right, result, kernel } = resolved.map_err(|refusal| refusal.error(op, left, right))?;
@@ -198,6 +210,7 @@ impl BinaryOperator {
             }
             (Kernel::ConcatBytes, Value::Bytes(a), Value::Bytes(b)) => Ok(Datum::Bytes([a, b].concat().into())),
             (Kernel::Like, Value::Bytes(a), Value::Bytes(b)) => self.like(a, b).map(Datum::Bool),
+            (Kernel::Regex, Value::Bytes(a), Value::Bytes(b)) => self.regex(a, b).map(Datum::Bool),
             _ => {
                 panic!("invariant: a value has the form of its type: {self:?}, {left:?}, {right:?}")
             }
@@ -353,21 +366,29 @@ impl BinaryOperator {
     }
 
     /// `char` is compared with its blanks.
-    fn like(&self, value: &[u8], like: &[u8]) -> Result<bool, SqlError> {
-        let padded;
-        let value = match self.left {
+    fn shown<'v>(&self, value: &'v [u8]) -> Cow<'v, [u8]> {
+        match self.left {
             Type::Char(n) => {
                 let mut out = Vec::new();
                 text::write_padded(n, value, &mut out);
-                padded = out;
-                &padded
+                out.into()
             }
-            _ => value,
-        };
+            _ => value.into(),
+        }
+    }
+
+    fn regex(&self, value: &[u8], pattern: &[u8]) -> Result<bool, SqlError> {
+        let folds = matches!(self.op, BinaryOp::RegexFold | BinaryOp::NotRegexFold);
+        let matched = function::matches_regex(&self.shown(value), pattern, folds)?;
+        Ok(matched != matches!(self.op, BinaryOp::NotRegex | BinaryOp::NotRegexFold))
+    }
+
+    fn like(&self, value: &[u8], like: &[u8]) -> Result<bool, SqlError> {
+        let value = self.shown(value);
         let fold = matches!(self.op, BinaryOp::ILike | BinaryOp::NotILike);
         let matched = match self.left {
-            Type::Bytea => pattern::like_bytes(value, like, Some(b'\\'))?,
-            _ => pattern::like(value, like, Some('\\'), fold)?,
+            Type::Bytea => pattern::like_bytes(&value, like, Some(b'\\'))?,
+            _ => pattern::like(&value, like, Some('\\'), fold)?,
         };
         Ok(matched != matches!(self.op, BinaryOp::NotLike | BinaryOp::NotILike))
     }
@@ -551,6 +572,15 @@ fn resolve_like(op: BinaryOp, left: Option<Type>, right: Option<Type>) -> Resolu
         result: Type::Bool,
         kernel: Kernel::Like,
     })
+}
+
+fn resolve_regex(left: Option<Type>, right: Option<Type>) -> Resolution {
+    let texts = |ty: Option<Type>| ty.is_none_or(is_text);
+    if !texts(left) || !texts(right) {
+        return Err(Refusal::DoesNotExist);
+    }
+    let (left, right) = (left.unwrap_or(Type::Text), right.unwrap_or(Type::Text));
+    Ok(Resolved { left, right, result: Type::Bool, kernel: Kernel::Regex })
 }
 
 fn resolve_comparison(op: BinaryOp, left: Option<Type>, right: Option<Type>) -> Resolution {

@@ -218,6 +218,12 @@ fn bracket(chars: &mut std::iter::Peekable<std::str::Chars<'_>>, out: &mut Strin
     }
 }
 
+/// Whether the text has what the expression says anywhere.
+pub fn matches_regex(value: &[u8], pattern: &[u8], insensitive: bool) -> Result<bool> {
+    let text = |bytes| std::str::from_utf8(bytes).expect("invariant: texts are UTF-8");
+    Ok(compiled(text(pattern), Flags { insensitive, ..Flags::default() })?.is_match(text(value)))
+}
+
 fn is_match(a: &Arguments<'_>, insensitive: bool) -> Result<bool> {
     Ok(compiled(a.text(1), Flags { insensitive, ..Flags::default() })?.is_match(a.text(0)))
 }

@@ -12,14 +12,14 @@ use crate::role::acl::{self, Kind as AclKind, Privileges};
 use crate::role::{self, Access};
 use crate::value::{Datum, pgtype};
 use freshet_engine::catalog::{
-    Action, CheckOption, ColumnRole, Constraint, ConstraintKind, ForeignKey, Index, NamespaceId, RoleId, Schema,
+    Action, CheckOption, ColumnRole, Constraint, ConstraintKind, ForeignKey, Grant, Index, NamespaceId, RoleId, Schema,
     Sequence, Table,
 };
 use freshet_engine::schema::Type;
 use std::sync::Arc;
 
 /// Their rows name the database, which is the session's.
-const fn source(relation: &'static str, columns: &'static [&'static str], fill: Fill) -> Source {
+pub(super) const fn source(relation: &'static str, columns: &'static [&'static str], fill: Fill) -> Source {
     Source { namespace: NamespaceId::INFORMATION, relation, columns, follows_schema: false, fill }
 }
 
@@ -260,6 +260,7 @@ pub static SOURCES: &[Source] = &[
             "type_udt_catalog",
             "type_udt_schema",
             "type_udt_name",
+            "dtd_identifier",
             "routine_body",
             "external_name",
             "external_language",
@@ -292,11 +293,11 @@ pub static SOURCES: &[Source] = &[
     ),
 ];
 
-fn database<'a>(about: &'a About<'_>) -> &'a str {
+pub(super) fn database<'a>(about: &'a About<'_>) -> &'a str {
     &about.env.database
 }
 
-fn yes(truth: bool) -> &'static str {
+pub(super) fn yes(truth: bool) -> &'static str {
     if truth { "YES" } else { "NO" }
 }
 
@@ -304,11 +305,11 @@ fn yes(truth: bool) -> &'static str {
 const CHANGES: Privileges = Privileges(AclKind::Table.possible().0 & !Privileges::SELECT.0);
 
 /// What can be granted on single columns.
-const OF_COLUMNS: Privileges =
+pub(super) const OF_COLUMNS: Privileges =
     Privileges::INSERT.with(Privileges::SELECT).with(Privileges::UPDATE).with(Privileges::REFERENCES);
 
 /// Whether the role has the owner's rights.
-fn owns(about: &About<'_>, object: u32) -> bool {
+pub(super) fn owns(about: &About<'_>, object: u32) -> bool {
     about.env.access.as_ref().is_none_or(|access| access.owns(object))
 }
 
@@ -319,14 +320,14 @@ fn has_any(about: &About<'_>, kind: AclKind, object: u32, any_of: Privileges) ->
 }
 
 /// [`has_any`] of a table or view; those of the system are everybody's to read.
-fn is_told(about: &About<'_>, relation: &Relation<'_>, any_of: Privileges) -> bool {
+pub(super) fn is_told(about: &About<'_>, relation: &Relation<'_>, any_of: Privileges) -> bool {
     match relation.kind {
         Kind::System(_) => any_of.has(Privileges::SELECT) || about.env.access.is_none(),
         _ => has_any(about, AclKind::Table, relation.oid, any_of),
     }
 }
 
-fn collations() -> Vec<Datum> {
+pub(super) fn collations() -> Vec<Datum> {
     let Some(section) = fixed::section("pg_collation") else { return Vec::new() };
     let at = section.columns.iter().position(|c| *c == "collname").unwrap_or_default();
     section.rows.iter().map(|row| row[at].clone()).collect()
@@ -346,7 +347,7 @@ fn schemata(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
 }
 
 /// Tables and views.
-fn readable(schema: &Schema) -> impl Iterator<Item = Relation<'_>> {
+pub(super) fn readable(schema: &Schema) -> impl Iterator<Item = Relation<'_>> {
     relations(schema).into_iter().filter(Relation::is_table_or_view)
 }
 
@@ -431,7 +432,7 @@ fn data_type(ty: Type) -> String {
 }
 
 /// `udt_schema` and `udt_name`.
-fn type_place(schema: &Schema, ty: Type) -> (String, String) {
+pub(super) fn type_place(schema: &Schema, ty: Type) -> (String, String) {
     let (Type::Enum(id) | Type::Array(&Type::Enum(id))) = ty else {
         let facts = fixed::type_facts(pgtype::describe(ty).oid);
         return ("pg_catalog".to_owned(), facts.map_or_else(String::new, |f| f.name.to_owned()));
@@ -841,20 +842,19 @@ fn owned(schema: &Schema) -> impl Iterator<Item = Relation<'_>> {
 
 /// Which grants are told.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Told {
+pub(super) enum Told {
     /// To and by the roles whose rights the session's has, and to everybody.
     All,
     /// Not those to everybody by others.
     Roles,
 }
 
-/// Grantor, grantee, privilege, and whether it may be given on, for every privilege on a relation that is told of.
-fn told_grants(
+/// Grantor, grantee, privilege, and whether it may be given on, for every privilege that is told of: of these, on what this role owns.
+pub(super) fn told_grants(
     about: &About<'_>,
-    relation: &Relation<'_>,
+    (owner, grants): (RoleId, Vec<Grant>),
     told: Told,
 ) -> Vec<(String, String, &'static str, &'static str)> {
-    let (owner, grants) = acl::effective(about.schema, AclKind::Table, relation.oid);
     let mut all = Vec::new();
     for grant in grants {
         let to_everybody = grant.grantee == RoleId::PUBLIC;
@@ -877,7 +877,9 @@ fn told_table_privileges(about: &About<'_>, rows: &mut Filler<'_>, told: Told) -
     let database = database(about);
     for relation in owned(about.schema) {
         let space = namespace_name(about.schema, relation.namespace);
-        for (grantor, grantee, privilege, is_grantable) in told_grants(about, &relation, told) {
+        for (grantor, grantee, privilege, is_grantable) in
+            told_grants(about, acl::effective(about.schema, AclKind::Table, relation.oid), told)
+        {
             let hierarchy = yes(privilege == "SELECT");
             rows.row(cells![
                 grantor,
@@ -900,7 +902,9 @@ fn told_column_privileges(about: &About<'_>, rows: &mut Filler<'_>, told: Told) 
     let of_columns: Vec<&str> = OF_COLUMNS.names().map(|(name, _)| name).collect();
     for relation in owned(about.schema) {
         let space = namespace_name(about.schema, relation.namespace);
-        for (grantor, grantee, privilege, is_grantable) in told_grants(about, &relation, told) {
+        for (grantor, grantee, privilege, is_grantable) in
+            told_grants(about, acl::effective(about.schema, AclKind::Table, relation.oid), told)
+        {
             if !of_columns.contains(&privilege) {
                 continue;
             }
@@ -935,17 +939,24 @@ fn applicable_roles(about: &About<'_>, rows: &mut Filler<'_>, with_admin: bool) 
 }
 
 /// Functions, as `pg_proc` has them: number, name, result, arguments, kind, volatility, whether a null gives null.
-struct Routine {
+pub(super) struct Routine {
     oid: i64,
-    name: String,
+    pub name: String,
     result: u32,
-    arguments: Vec<u32>,
-    kind: String,
+    pub arguments: Vec<u32>,
+    pub kind: String,
     volatility: String,
     is_strict: bool,
 }
 
-fn routines_of_catalog() -> Vec<Routine> {
+impl Routine {
+    /// A name that no other function has.
+    pub fn specific_name(&self) -> String {
+        format!("{}_{}", self.name, self.oid)
+    }
+}
+
+pub(super) fn routines_of_catalog() -> Vec<Routine> {
     let Some(section) = fixed::section("pg_proc") else { return Vec::new() };
     let at = |name: &str| section.columns.iter().position(|c| *c == name).unwrap_or_default();
     let (oid, name, result, arguments) = (at("oid"), at("proname"), at("prorettype"), at("proargtypes"));
@@ -984,7 +995,7 @@ fn routines(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
     let database = database(about);
     for routine in routines_of_catalog().into_iter().filter(|r| r.kind == "f") {
         let (ty, udt) = type_names(routine.result);
-        let specific = format!("{}_{}", routine.name, routine.oid);
+        let specific = routine.specific_name();
         rows.row(cells![
             database,
             "pg_catalog",
@@ -997,6 +1008,7 @@ fn routines(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
             database,
             "pg_catalog",
             udt,
+            "0",
             "EXTERNAL",
             routine.name.as_str(),
             "INTERNAL",
@@ -1014,7 +1026,7 @@ fn routines(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
 fn parameters(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
     let database = database(about);
     for routine in routines_of_catalog() {
-        let specific = format!("{}_{}", routine.name, routine.oid);
+        let specific = routine.specific_name();
         for (at, &argument) in routine.arguments.iter().enumerate() {
             let (ty, udt) = type_names(argument);
             let number = at as i32 + 1;

@@ -10,6 +10,7 @@
 //! | `listing` | its views |
 //! | `roles` | who there is, and what is granted |
 //! | `information` | `information_schema` |
+//! | `usage` | its relations of uses, and of rights on types, functions and sequences |
 //! | `statistics` | what the planner knows of columns |
 //! | `named` | which prepared statements and cursors does the session have |
 //! | `definition` | how are expressions and queries of definitions written |
@@ -29,6 +30,7 @@ mod relation;
 mod roles;
 mod shape;
 mod statistics;
+mod usage;
 mod work;
 
 use super::{About, Cells, SystemView};
@@ -52,7 +54,11 @@ pub fn is_table(name: &str) -> bool {
 /// Every generator.
 fn sources() -> impl Iterator<Item = &'static Source> {
     let all = objects::SOURCES.iter().chain(listing::SOURCES).chain(roles::SOURCES);
-    all.chain(information::SOURCES).chain(statistics::SOURCES).chain(work::SOURCES).chain(named::SOURCES)
+    all.chain(information::SOURCES)
+        .chain(usage::SOURCES)
+        .chain(statistics::SOURCES)
+        .chain(work::SOURCES)
+        .chain(named::SOURCES)
 }
 
 impl SystemView for Shape {

@@ -734,6 +734,7 @@ fn dependencies(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
                     add(depends, (class::CLASS, table.id.0, i32::from(number)), 'a');
                 }
             }
+            index.def.include.iter().for_each(|&carried| add(depends, column(carried), 'a'));
         }
         for constraint in &table.def.constraints {
             let own = (class::CONSTRAINT, constraint.id, 0);
