@@ -9,6 +9,7 @@
 //! | `FETCH FIRST (1 + 1) ROWS ONLY` | `LIMIT (1 + 1)` |
 //! | `FETCH FIRST (1::int) ROWS WITH TIES` | `FETCH FIRST 1 ROWS WITH TIES` |
 //! | `ROWS CURRENT ROW EXCLUDE NO OTHERS` | `ROWS CURRENT ROW`, as it is anyway |
+//! | `(ORDER BY a ROWS CURRENT ROW EXCLUDE TIES)` | `(PARTITION BY "<marker>exclude ties" ORDER BY a ROWS CURRENT ROW)`, which [`exclusion_of`] reads |
 //! | `CHECK (a > 0) NO INHERIT` | `CHECK (a > 0)`: nothing is inherited |
 //! | `ORDER BY x USING >` | `ORDER BY x DESC` |
 //! | `int ARRAY`, `int ARRAY[3]` | `int[]`, `int[3]` |
@@ -115,7 +116,7 @@ pub(super) fn with_plain_forms(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan>
         (met.interval, interval),
         (met.variadic, variadic),
         (met.range, offset),
-        (met.exclude, exclude_no_others),
+        (met.exclude, exclude),
         (met.no, no_inherit),
         (met.include, include),
         (met.normal, |tokens, at| normal_form(tokens, at)),
@@ -271,11 +272,52 @@ fn is_exclusion(tokens: &[TokenWithSpan], at: usize) -> bool {
     word(tokens, at) == EXCLUDE && at > 0 && matches!(word(tokens, at - 1), ROW | PRECEDING | FOLLOWING)
 }
 
-fn exclude_no_others(tokens: &mut Vec<TokenWithSpan>, at: usize) {
-    let excludes_none = word(tokens, at + 1) == Keyword::NO && is_word(tokens.get(at + 2), "others");
-    if is_exclusion(tokens, at) && excludes_none {
-        tokens.drain(at..at + 3);
+const EXCLUDE: &str = "exclude ";
+
+fn exclude(tokens: &mut Vec<TokenWithSpan>, at: usize) {
+    if !is_exclusion(tokens, at) {
+        return;
     }
+    let (what, width) = match (word(tokens, at + 1), word(tokens, at + 2)) {
+        (Keyword::NO, _) if is_word(tokens.get(at + 2), "others") => return drop(tokens.drain(at..at + 3)),
+        (Keyword::CURRENT, Keyword::ROW) => ("row", 3),
+        (Keyword::GROUP, _) => ("group", 2),
+        _ if is_word(tokens.get(at + 1), "ties") => ("ties", 2),
+        _ => return,
+    };
+    let mut depth = 0usize;
+    let opens = |token: &TokenWithSpan| {
+        match token.token {
+            Token::RParen => depth += 1,
+            Token::LParen if depth == 0 => return true,
+            Token::LParen => depth -= 1,
+            _ => {}
+        }
+        false
+    };
+    let Some(open) = tokens[..at].iter().rposition(opens) else { return };
+    let place = tokens[at].clone();
+    tokens.drain(at..at + width);
+    let begins = |at: usize| {
+        use Keyword::{GROUPS, ORDER, PARTITION, RANGE, ROWS};
+        matches!(word(tokens, at), PARTITION | ORDER | ROWS | RANGE | GROUPS)
+    };
+    // The name of the window that it takes over comes first.
+    let first = if begins(open + 1) { open + 1 } else { open + 2 };
+    let marker = spanned(&place, marked(&format!("{EXCLUDE}{what}")));
+    if word(tokens, first) == Keyword::PARTITION && word(tokens, first + 1) == Keyword::BY {
+        tokens.splice(first + 2..first + 2, [marker, spanned(&place, Token::Comma)]);
+    } else {
+        let words = ["PARTITION", "BY"].map(|word| spanned(&place, Token::make_keyword(word)));
+        tokens.splice(first..first, words.into_iter().chain([marker]));
+    }
+}
+
+#[cfg(feature = "query")]
+/// Which rows a window's frame leaves out, if that is what stands among those by which it is parted: `row`, `group` or `ties`.
+pub fn exclusion_of(part: &sqlparser::ast::Expr) -> Option<&str> {
+    let sqlparser::ast::Expr::Identifier(ident) = part else { return None };
+    ident.value.strip_prefix(MARKER)?.strip_prefix(EXCLUDE)
 }
 
 fn no_inherit(tokens: &mut Vec<TokenWithSpan>, at: usize) {

@@ -36,7 +36,7 @@ pub use upkeep::Kept;
 pub use element::{Part, part_of};
 pub use forms::{Like, conflict_key, keys_and_carried, like_of, set_columns};
 #[cfg(feature = "query")]
-pub use forms::rows_from;
+pub use forms::{exclusion_of, rows_from};
 use freshet_engine::txn::LockMode;
 use grammar::Grammar;
 pub use grammar::call_of;

@@ -28,13 +28,38 @@ pub enum Edge {
     Last,
 }
 
+/// EXCLUDE: which rows around the current one are left out.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Exclusion {
+    #[default]
+    Nothing,
+    Row,
+    /// The row and its peers.
+    Group,
+    /// Its peers, but not the row.
+    Ties,
+}
+
+impl Exclusion {
+    /// As the parser calls it.
+    pub fn named(name: &str) -> Exclusion {
+        match name {
+            "row" => Exclusion::Row,
+            "group" => Exclusion::Group,
+            "ties" => Exclusion::Ties,
+            _ => Exclusion::Nothing,
+        }
+    }
+}
+
 #[derive(Clone, PartialEq, Debug)]
 pub struct Frame {
-    units: ast::WindowFrameUnits,
+    pub units: ast::WindowFrameUnits,
     pub start: Edge,
     pub end: Edge,
     /// Of RANGE with an offset.
     pub along: Option<Along>,
+    pub exclusion: Exclusion,
 }
 
 /// What a range's offsets are counted along: the key, as what they are added to, and their type.
@@ -46,7 +71,21 @@ pub struct Along {
 }
 
 impl Frame {
-    /// As DataFusion has it; `None`: it has no such frame.
+    /// Of a window that names none.
+    pub const UNSAID: Frame = Frame {
+        units: ast::WindowFrameUnits::Range,
+        start: Edge::First,
+        end: Edge::Current,
+        along: None,
+        exclusion: Exclusion::Nothing,
+    };
+
+    /// Whether DataFusion has no such frame.
+    pub fn is_ours(&self) -> bool {
+        self.along.is_some() || self.exclusion != Exclusion::Nothing
+    }
+
+    /// As DataFusion has it, without what is left out of it; `None`: it has no such frame.
     pub fn plain(&self) -> Option<WindowFrame> {
         let units = match self.units {
             ast::WindowFrameUnits::Rows => WindowFrameUnits::Rows,
@@ -95,7 +134,7 @@ impl Planner<'_> {
         };
         let start = self.edge(binder, start, ("starting", frame.units), along.as_ref(), scope)?;
         let end = self.edge(binder, end, ("ending", frame.units), along.as_ref(), scope)?;
-        Ok(Frame { units: frame.units, start, end, along })
+        Ok(Frame { units: frame.units, start, end, along, exclusion: Exclusion::Nothing })
     }
 
     fn edge(

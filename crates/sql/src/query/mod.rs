@@ -16,8 +16,9 @@
 //! | `grouping` | which groups ROLLUP and its like ask for |
 //! | `window` | what window functions see |
 //! | `frame` | which rows a window's frame names |
-//! | `ranged` | what functions give over ranges with offsets |
+//! | `ranged` | what functions give over ranges with offsets, and over frames that leave out rows |
 //! | `shift` | `lag` and `lead` by a column |
+//! | `tile` | `ntile` by a column |
 //! | `plan` | what a query reads |
 //! | `called` | which functions stand in FROM |
 //! | `from` | what FROM, WITH, INTERSECT and EXCEPT read |
@@ -80,6 +81,7 @@ mod shift;
 mod sorted;
 mod sums;
 mod template;
+mod tile;
 mod window;
 mod with;
 

@@ -6,14 +6,16 @@
 //! | percent_rank, cume_dist | DataFusion | double precision |
 //! | ntile | DataFusion | integer |
 //! | lag, lead, first_value, last_value, nth_value | DataFusion | the argument's |
+//! | those of these with an argument that is not the same for all rows, frames with EXCLUDE or a RANGE with an offset | `shift`, `tile`, `ranged` | the same |
 //! | aggregates | as without a window | as without a window |
 
 use super::cells::data_type;
 use super::convert::{Leaf, Leaves, key};
-use super::frame::Frame;
+use super::frame::{Exclusion, Frame};
 use super::plan::{Planner, WINDOW, aggregate_call, df, refuse};
-use super::ranged::{Takes, ranged_udwf};
+use super::ranged::{Framed, Takes, ranged_udwf};
 use super::shift::shift_udwf;
+use super::tile::tile_udwf;
 use crate::bind::expr::Bound;
 use crate::bind::record::{by_fields, fields_of, must_compare};
 use crate::bind::scope::{Scope, fold};
@@ -22,6 +24,7 @@ use crate::compiled::aggregate::{Aggregate, AggregateFunction};
 use crate::compiled::sort::KeyOrder;
 use crate::error::SqlError;
 use crate::expr::Expr;
+use crate::parse::exclusion_of;
 use crate::value::Datum;
 use crate::value::aggregate::Gathered;
 use crate::value::cast::CastContext;
@@ -148,6 +151,7 @@ impl Planner<'_> {
             None => return refuse("a call without OVER"),
         };
         let WindowSpec { window_name: _, partition_by, order_by, window_frame } = spec;
+        let (exclusion, partition_by) = parted(partition_by);
         let mut partition = Vec::with_capacity(partition_by.len());
         for ast in &partition_by {
             let bound = binder.bind(ast, scope)?;
@@ -175,6 +179,7 @@ impl Planner<'_> {
             }
         }
         let frame = window_frame.as_ref().map(|frame| self.bind_frame(binder, frame, &order, scope)).transpose()?;
+        let frame = frame.map(|frame| Frame { exclusion, ..frame });
         let filter = filter.map(|f| binder.condition(f, "FILTER", scope)).transpose()?;
         let (over, ty) = self.windowed(binder, name, args, scope)?;
         if filter.is_some() && !matches!(over, Over::Aggregate(_)) {
@@ -330,12 +335,15 @@ impl Planner<'_> {
             bound.resize(3, (Expr::NULL, ty));
             return Ok((Over::Function(if known == "lag" { "lag_by" } else { "lead_by" }, bound), ty));
         }
-        if known == "nth_value" && !is_same(1) || known == "ntile" && !is_same(0) {
-            return refuse(format!("{known} by what is not constant"));
-        }
         if known == "nth_value" && bound.len() != 2 {
             return Err(no_function(name).into());
         }
+        let is_null = bound.last().is_some_and(|(arg, _)| matches!(arg, Expr::Const(Datum::Null)));
+        let known = match known {
+            "nth_value" if is_null || !is_same(1) => "nth_value_by",
+            "ntile" if is_null || !is_same(0) => "ntile_by",
+            known => known,
+        };
         Ok((Over::Function(known, bound), ty))
     }
 
@@ -411,8 +419,12 @@ impl Planner<'_> {
         filter: Option<&DfExpr>,
         leaves: &Leaves<'_>,
     ) -> Result<Option<(Arc<WindowUDF>, Vec<DfExpr>)>, SqlError> {
-        let Some((frame, along)) = window.frame.as_ref().and_then(|frame| Some((frame, frame.along.as_ref()?))) else {
-            return Ok(None);
+        let by_column = matches!(&window.over, Over::Function("nth_value_by", _));
+        let unsaid = Frame::UNSAID;
+        let frame = match &window.frame {
+            Some(frame) if frame.is_ours() || by_column => frame,
+            None if by_column => &unsaid,
+            _ => return Ok(None),
         };
         let (takes, mut args) = match &window.over {
             Over::Aggregate(aggregate) => {
@@ -424,19 +436,30 @@ impl Planner<'_> {
                     ("first_value", _) => Takes::First,
                     ("last_value", _) => Takes::Last,
                     ("nth_value", Some((Expr::Const(Datum::Int(nth)), _))) => Takes::Nth(*nth),
-                    ("nth_value", _) => return Err(SqlError::unsupported("nth_value by what is not constant")),
+                    ("nth_value" | "nth_value_by", _) => Takes::NthBy,
                     _ => return Ok(None),
                 };
-                let (value, ty) = &args[0];
-                (takes, vec![leaves.convert(value, *ty)?])
+                let count = if takes == Takes::NthBy { 2 } else { 1 };
+                let args = args.iter().take(count).map(|(value, ty)| leaves.convert(value, *ty));
+                (takes, args.collect::<Result<_, _>>()?)
             }
         };
         args.extend(filter.cloned());
         let arguments = (args.len(), filter.is_some());
-        args.push(leaves.convert(&along.key, along.ty)?);
-        let order = window.order[0].1;
+        let orders: Vec<KeyOrder> = match &frame.along {
+            Some(along) => {
+                args.push(leaves.convert(&along.key, along.ty)?);
+                vec![KeyOrder { ty: along.ty, ..window.order[0].1 }]
+            }
+            None => {
+                for (key, order) in &window.order {
+                    args.push(leaves.convert(key, order.ty)?);
+                }
+                window.order.iter().map(|(_, order)| *order).collect()
+            }
+        };
         let clock = leaves.env.clock.clone();
-        let function = ranged_udwf(takes, arguments, (frame, along, order), clock, data_type(window.ty));
+        let function = ranged_udwf(takes, arguments, Framed { frame, orders }, clock, data_type(window.ty));
         Ok(Some((function, args)))
     }
 
@@ -505,13 +528,21 @@ fn window_named(named: &[(String, WindowSpec)], name: &str) -> Result<WindowSpec
     found.map(|(_, spec)| spec.clone()).ok_or_else(missing)
 }
 
+/// What a window's frame leaves out, and by what its rows are parted.
+fn parted(partition_by: Vec<ast::Expr>) -> (Exclusion, Vec<ast::Expr>) {
+    let exclusion = partition_by.iter().find_map(exclusion_of).map(Exclusion::named).unwrap_or_default();
+    (exclusion, partition_by.into_iter().filter(|part| exclusion_of(part).is_none()).collect())
+}
+
 /// A window with what it takes from the one that it names.
 fn extended(named: &[(String, WindowSpec)], spec: WindowSpec) -> Result<WindowSpec, SqlError> {
     let Some(name) = &spec.window_name else { return Ok(spec) };
     let name = fold(name);
     let base = window_named(named, &name)?;
     let wrong = |message: String| Err(SqlError::new("42P20", message));
-    if !spec.partition_by.is_empty() {
+    let (excludes, own): (Vec<ast::Expr>, Vec<ast::Expr>) =
+        spec.partition_by.into_iter().partition(|part| exclusion_of(part).is_some());
+    if !own.is_empty() {
         return wrong(format!("cannot override PARTITION BY clause of window \"{name}\""));
     }
     if !spec.order_by.is_empty() && !base.order_by.is_empty() {
@@ -521,7 +552,8 @@ fn extended(named: &[(String, WindowSpec)], spec: WindowSpec) -> Result<WindowSp
         return wrong(format!("cannot copy window \"{name}\" because it has a frame clause"));
     }
     let order_by = if base.order_by.is_empty() { spec.order_by } else { base.order_by };
-    Ok(WindowSpec { window_name: None, partition_by: base.partition_by, order_by, window_frame: spec.window_frame })
+    let partition_by = excludes.into_iter().chain(base.partition_by).collect();
+    Ok(WindowSpec { window_name: None, partition_by, order_by, window_frame: spec.window_frame })
 }
 
 fn default_frame(window: &Window) -> WindowFrame {
@@ -567,6 +599,7 @@ fn named_function(name: &str) -> Arc<WindowUDF> {
         "percent_rank" => percent_rank_udwf(),
         "cume_dist" => cume_dist_udwf(),
         "ntile" => ntile_udwf(),
+        "ntile_by" => tile_udwf(),
         "lag_by" => shift_udwf(false),
         "lead_by" => shift_udwf(true),
         "lag" => lag_udwf(),
