@@ -52,6 +52,11 @@ const CIRCLES: &[Circle] = &[
         holds: &[(0, "SELECT pg_advisory_lock(8)"), (1, KEY)],
         wants: &[(0, KEY), (1, "SELECT pg_advisory_lock_shared(8)")],
     },
+    Circle {
+        name: "CREATE INDEX and LOCK TABLE",
+        holds: &[(0, T1), (1, "LOCK TABLE u IN EXCLUSIVE MODE")],
+        wants: &[(1, "CREATE INDEX t_v ON t (v)"), (0, U1)],
+    },
     Circle { name: "TRUNCATE and rows", holds: &[(0, U1), (1, T1)], wants: &[(1, "TRUNCATE u"), (0, T1)] },
     Circle {
         name: "a reference, LOCK TABLE and ALTER TABLE",

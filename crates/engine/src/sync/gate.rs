@@ -127,7 +127,8 @@ impl Stay {
         self.end_waited.load(Ordering::Relaxed) && self.take_waited()
     }
 
-    /// Whether someone waits who is to be told to look again. Who waits says so once for each time that he is told.
+    /// Whether someone waits who is to be told to look again. Who waits says so once for each time that he is told; who took it says so for those
+    /// whom he does not tell.
     pub fn take_waited(&self) -> bool {
         self.end_waited.swap(false, Ordering::SeqCst)
     }

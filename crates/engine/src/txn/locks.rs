@@ -329,12 +329,21 @@ enum WaitingFor {
     Session(SessionNo),
 }
 
+/// Who waits for the end of a session's transaction.
+struct EndWaiter {
+    session: SessionNo,
+    /// Or only until that is no longer at this table.
+    table: Option<TableId>,
+    signal: Arc<Signal>,
+    since: Instant,
+}
+
 #[derive(Default)]
 struct Graph {
     locks: HashMap<Thing, Lock>,
     waiting: HashMap<SessionNo, WaitingFor>,
     /// Sessions whose end others wait for.
-    ends: HashMap<SessionNo, Vec<(SessionNo, Arc<Signal>, Instant)>>,
+    ends: HashMap<SessionNo, Vec<EndWaiter>>,
     /// How sessions are called, where they said so.
     names: HashMap<SessionNo, u32>,
 }
@@ -494,7 +503,8 @@ impl LockTable {
             return Asked::Free;
         }
         let signal = Arc::new(Signal::default());
-        graph.ends.entry(holder).or_default().push((me, signal.clone(), Instant::now()));
+        let waiter = EndWaiter { session: me, table, signal: signal.clone(), since: Instant::now() };
+        graph.ends.entry(holder).or_default().push(waiter);
         if is_over() {
             graph.leave_end(me, holder);
             return Asked::Free;
@@ -579,10 +589,28 @@ impl LockTable {
     /// A transaction is over: tells those who waited for that.
     pub fn tell_end(&self, holder: SessionNo) {
         let mut graph = self.graph.lock();
-        for (session, signal, _) in graph.ends.remove(&holder).unwrap_or_default() {
+        for EndWaiter { session, signal, .. } in graph.ends.remove(&holder).unwrap_or_default() {
             graph.waiting.remove(&session);
             signal.tell();
         }
+    }
+
+    /// A transaction has left tables: tells those who waited for that. Who waits for a table that it `is_at` goes on, without a gap in which
+    /// nobody would find the circle that a wait of the transaction itself closes; true if there is such a one.
+    pub fn tell_left(&self, holder: SessionNo, is_at: impl Fn(TableId) -> bool) -> bool {
+        let mut graph = self.graph.lock();
+        let waiters = graph.ends.remove(&holder).unwrap_or_default();
+        let (stay, told): (Vec<EndWaiter>, Vec<EndWaiter>) =
+            waiters.into_iter().partition(|waiter| waiter.table.is_some_and(&is_at));
+        for EndWaiter { session, signal, .. } in told {
+            graph.waiting.remove(&session);
+            signal.tell();
+        }
+        let is_waited = !stay.is_empty();
+        if is_waited {
+            graph.ends.insert(holder, stay);
+        }
+        is_waited
     }
 
     /// Takes `me` out of whatever it waits for. `slot` leads to the row's slot.
@@ -666,7 +694,7 @@ impl LockTable {
         }
         for (&holder, waiting) in &graph.ends {
             let over = Thing::Transaction(graph.name(holder));
-            facts.extend(waiting.iter().map(|(no, _, since)| graph.fact(*no, over, ModeName::End, Some(*since))));
+            facts.extend(waiting.iter().map(|w| graph.fact(w.session, over, ModeName::End, Some(w.since))));
         }
         facts
     }
@@ -741,7 +769,7 @@ impl Graph {
 
     fn leave_end(&mut self, me: SessionNo, holder: SessionNo) {
         if let Some(waiters) = self.ends.get_mut(&holder) {
-            waiters.retain(|(session, ..)| *session != me);
+            waiters.retain(|waiter| waiter.session != me);
             if waiters.is_empty() {
                 self.ends.remove(&holder);
             }

@@ -803,10 +803,11 @@ impl Session {
         }
     }
 
-    /// Whoever waits for this session's end looks again whether it is still in the way.
+    /// Whoever waits for this session's end looks again whether it is still in the way, but for who waits for a table that it is at.
     pub(super) fn tell_if_waited(&self) {
-        if self.place().stay.take_waited() {
-            self.core.locks.tell_end(self.no);
+        let place = self.place();
+        if place.stay.take_waited() && self.core.locks.tell_left(self.no, |table| place.writes_table(table)) {
+            place.stay.say_waited();
         }
     }
 
