@@ -237,6 +237,9 @@ impl Planner<'_> {
                         self.query(binder, subquery)
                     })?,
                 };
+                if *lateral {
+                    self.note_unjoinable(&rel);
+                }
                 let (rel, present) = self.with_presence(rel, nulls)?;
                 self.entry(rel, name, names, *lateral).map(|entry| entry.told_by(present))
             }
