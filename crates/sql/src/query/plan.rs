@@ -330,6 +330,16 @@ impl<'a> Planner<'a> {
         Bound::new(Expr::Cell { source: GIVEN, column }, ty)
     }
 
+    /// The type of the value that a placeholder stands for.
+    pub(super) fn given_type(&self, placeholder: &Expr) -> Bind<Type> {
+        let state = self.state.borrow();
+        let leaf = match placeholder {
+            Expr::Cell { source: GIVEN, column } => state.given.get(usize::from(*column)),
+            _ => None,
+        };
+        leaf.map_or_else(|| refuse("this expression in ON CONFLICT DO UPDATE"), |leaf| Ok(leaf.ty))
+    }
+
     /// The plan's own columns that stand in the expressions.
     fn names_in<'e>(&self, exprs: impl Iterator<Item = &'e Expr>) -> HashSet<String> {
         let state = self.state.borrow();
@@ -1868,6 +1878,10 @@ impl Beyond for Planner<'_> {
             },
             _ => return Ok(None),
         }))
+    }
+
+    fn is_part_of_with(&self, name: &str) -> bool {
+        self.state.borrow().ctes.iter().any(|(part, _)| part == name)
     }
 
     fn is_computed(&self, expr: &Expr) -> bool {
