@@ -741,6 +741,9 @@ impl Planner<'_> {
         if query.with.is_some() || query.order_by.is_some() || query.limit_clause.is_some() || query.fetch.is_some() {
             return refuse("WITH, ORDER BY or LIMIT in a recursive query");
         }
+        if !query.locks.is_empty() {
+            return Err(SqlError::new("0A000", "FOR UPDATE/SHARE in a recursive query is not implemented").into());
+        }
         let all = *set_quantifier == ast::SetQuantifier::All;
         super::recursion::check_term(name, right)?;
         let anchor = self.set_operand(binder, left)?;
