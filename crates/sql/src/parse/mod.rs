@@ -36,7 +36,7 @@ pub use upkeep::Kept;
 pub use element::{Part, part_of};
 #[cfg(feature = "query")]
 pub use forms::rows_from;
-pub use forms::{Like, conflict_key, like_of, set_columns};
+pub use forms::{Like, conflict_key, in_own_words, like_of, set_columns};
 use freshet_engine::txn::LockMode;
 use grammar::Grammar;
 pub use grammar::call_of;
@@ -348,6 +348,9 @@ fn own_command(words: &[&TokenWithSpan], sql: &str) -> Result<Option<Parsed>, Sq
     }
     if is(0, "reset") && is(1, "session") && is(2, "authorization") && words.len() == 3 {
         return parse("RESET session_authorization").map(Some);
+    }
+    if is(0, "reset") && is(1, "time") && is(2, "zone") && words.len() == 3 {
+        return parse("RESET timezone").map(Some);
     }
     missing::check(words)?;
     if is(0, "listen") || is(0, "unlisten") || is(0, "notify") {
