@@ -662,7 +662,7 @@ impl Session {
         Ok(prepared)
     }
 
-    /// Where this session looks for bare names: its temporary tables, then what `search_path` says.
+    /// Where this session looks for bare names: what `search_path` says, its temporary tables before it where it does not say `pg_temp`.
     fn path(&self, schema: &Arc<Schema>) -> SchemaPath {
         let own = self.own_temporary(schema);
         if own.is_none() && !self.env.settings.fast.has_search_path {
@@ -676,11 +676,15 @@ impl Session {
         }
         let text = self.env.settings.get("search_path").unwrap_or_default();
         let names = settings::list(&text);
+        // Where it is not named, what is temporary comes first.
+        let first = own.filter(|_| !names.iter().any(|name| name == "pg_temp"));
         let names = names.into_iter().map(|name| if name == "$user" { self.env.user.clone() } else { name });
         // Another session's temporary tables are on nobody's path, a superuser's neither.
-        let found = names.filter_map(|name| schema.namespace(&name).map(|n| n.id));
-        let found = found.filter(|&id| !is_temporary(schema, id));
-        let mut path: Vec<NamespaceId> = own.into_iter().chain(found).collect();
+        let found = names.filter_map(|name| match name.as_str() {
+            "pg_temp" => own,
+            _ => schema.namespace(&name).map(|n| n.id).filter(|&id| !is_temporary(schema, id)),
+        });
+        let mut path: Vec<NamespaceId> = first.into_iter().chain(found).collect();
         let mut seen = std::collections::HashSet::new();
         path.retain(|id| seen.insert(*id));
         if let Some(access) = &self.env.access {
@@ -2351,15 +2355,11 @@ impl Session {
     }
 
     fn reset_all(&mut self) {
-        let mut fresh = self.fresh_settings();
-        if let Some(name) = self.env.settings.get("application_name")
-            && fresh.set("application_name", &name).is_err()
-        {
-            unreachable!("invariant: a setting's own value is valid");
-        }
+        let fresh = self.fresh_settings();
         self.reported.extend(fresh.reported_changes(&self.env.settings));
         let before = std::mem::replace(&mut self.env.settings, fresh);
         self.env.set_clock();
+        self.tell_application_name();
         if self.block != Block::None {
             self.settings_after = None;
             self.settings_before.get_or_insert(before);
@@ -2394,6 +2394,11 @@ impl Session {
     /// Settings changed since the last call, for ParameterStatus.
     pub fn take_reported(&mut self) -> Vec<(String, String)> {
         std::mem::take(&mut self.reported)
+    }
+
+    /// What is set so far is what RESET and DISCARD ALL go back to.
+    pub fn begin_settings(&mut self) {
+        self.env.settings.begin();
     }
 
     /// All settings that a client is told at start-up.

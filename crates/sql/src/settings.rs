@@ -196,13 +196,22 @@ pub struct Settings {
     pub(crate) fast: Fast,
     /// What the server's configuration has instead of the usual defaults.
     base: Defaults,
-    /// Only what differs from the default; custom `a.b` settings too.
+    /// What the session began with, by its role and what the client asked for: RESET goes back to it.
+    began: Defaults,
+    /// Only what differs from these; custom `a.b` settings too.
     changed: BTreeMap<String, String>,
     pub(crate) keepalive: Keepalive,
     /// TimeZone.
     pub(crate) zone: Zone,
     pub(crate) dates: DateStyle,
     pub(crate) intervals: IntervalStyle,
+}
+
+/// Who the client is.
+const IDENTITY: [&str; 3] = ["session_authorization", "role", "is_superuser"];
+
+fn is_identity(name: &str) -> bool {
+    IDENTITY.contains(&name)
 }
 
 /// Values that stand in for the usual defaults, by the settings' names.
@@ -300,7 +309,7 @@ impl Settings {
 
     pub fn get(&self, name: &str) -> Option<String> {
         let folded = fold(name);
-        if let Some(value) = self.changed.get(&folded) {
+        if let Some(value) = self.changed.get(&folded).or_else(|| self.began.get(&folded)) {
             return Some(value.clone());
         }
         find(name).map(|known| self.usual(known).to_owned())
@@ -313,9 +322,19 @@ impl Settings {
         settings
     }
 
-    /// As they are where nobody has set anything.
+    /// As they are where nobody has set anything since the session began.
     pub fn fresh(&self) -> Settings {
-        Settings::with_defaults(self.base.clone())
+        let mut settings = Settings { base: self.base.clone(), began: self.began.clone(), ..Settings::default() };
+        settings.adopt();
+        settings
+    }
+
+    /// The session begins: with what is set so far, but who the client is.
+    pub(crate) fn begin(&mut self) {
+        let (identity, set) = std::mem::take(&mut self.changed).into_iter().partition(|(name, _)| is_identity(name));
+        self.changed = identity;
+        self.began = Arc::new(set);
+        self.derive_all();
     }
 
     /// Takes other defaults; what was set stays so.
@@ -339,7 +358,7 @@ impl Settings {
     }
 
     fn usual<'s>(&'s self, known: &'static Known) -> &'s str {
-        self.base.get(known.name).map_or(known.default, String::as_str)
+        self.began.get(known.name).or_else(|| self.base.get(known.name)).map_or(known.default, String::as_str)
     }
 
     /// Checks and takes a value. Gives the name to report with the value, where a client is told of it.
@@ -377,6 +396,10 @@ impl Settings {
             Some(known) => {
                 let value = self.usual(known).to_owned();
                 self.set(name, &value)
+            }
+            None if self.began.contains_key(&fold(name)) => {
+                self.changed.remove(&fold(name));
+                Ok(None)
             }
             // Once it was set, it is there.
             None if self.changed.contains_key(&fold(name)) => {
@@ -426,9 +449,8 @@ impl Settings {
 
     /// Makes one setting what it is in `other`; who the client is, is one.
     pub(crate) fn take_one(&mut self, name: &str, other: &Settings) {
-        const IDENTITY: [&str; 3] = ["session_authorization", "role", "is_superuser"];
         let folded = fold(name);
-        let names = if IDENTITY.contains(&folded.as_str()) { IDENTITY.to_vec() } else { vec![folded.as_str()] };
+        let names = if is_identity(&folded) { IDENTITY.to_vec() } else { vec![folded.as_str()] };
         for name in names {
             match other.changed.get(name) {
                 Some(value) => _ = self.changed.insert(name.to_owned(), value.clone()),
@@ -442,7 +464,8 @@ impl Settings {
     }
 
     fn derive_keepalive(&self) -> Keepalive {
-        if !self.changed.keys().chain(self.base.keys()).any(|name| name.starts_with("tcp_")) {
+        let mut names = self.changed.keys().chain(self.began.keys()).chain(self.base.keys());
+        if !names.any(|name| name.starts_with("tcp_")) {
             return Keepalive::default();
         }
         let time = |name: &str| self.get(name).and_then(|value| time(&value)).unwrap_or_default();
@@ -455,7 +478,8 @@ impl Settings {
     }
 
     fn derive(&self) -> Fast {
-        let of = |name: &str| self.changed.get(name).or_else(|| self.base.get(name)).map(String::as_str);
+        let set = |name: &str| self.changed.get(name).or_else(|| self.began.get(name));
+        let of = |name: &str| set(name).or_else(|| self.base.get(name)).map(String::as_str);
         let is = |name: &str, value: &str| of(name).is_some_and(|v| v == value);
         let milliseconds = |name: &str| {
             let limit = parse_milliseconds(of(name)?).filter(|&ms| ms > 0)?;

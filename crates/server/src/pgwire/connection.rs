@@ -260,6 +260,7 @@ impl Connection {
         for (name, value) in &hello.settings {
             session.set(name, value)?;
         }
+        session.begin_settings();
         self.output.message(&Authentication::Ok);
         // They are told here, whole; only later changes are told one by one.
         session.take_reported();

@@ -65,6 +65,34 @@ fn settings_come_with_the_start() {
     assert_eq!(client.value("show statement_timeout"), "2s");
 }
 
+/// Pools begin a session anew by DISCARD ALL, and take what they asked for at its start to be in force.
+#[test]
+fn resets_go_back_to_what_came_with_the_start() {
+    let mut client = Client::open(address());
+    let options = "-c search_path=apart -c statement_timeout=2s -c mine.tenant=7";
+    client.start(&[("user", "u"), ("application_name", "pool"), ("TimeZone", "Europe/Paris"), ("options", options)]);
+    assert_eq!(client.until_ready(), [Reply::Ready('I')]);
+    for back in [
+        "discard all",
+        "reset all",
+        "reset search_path; reset timezone; reset statement_timeout; reset application_name; reset mine.tenant",
+    ] {
+        client
+            .query("set search_path = public; set timezone = 'UTC'; set statement_timeout = 0; set mine.tenant = '8'");
+        client.query("set application_name = 'other'");
+        client.query(back);
+        let now = ["search_path", "timezone", "statement_timeout", "application_name", "mine.tenant"]
+            .map(|name| client.value(&format!("show {name}")));
+        assert_eq!(now, ["apart", "Europe/Paris", "2s", "pool", "7"], "{back}");
+    }
+    client.query("begin; set search_path = public; reset search_path; rollback");
+    assert_eq!(client.value("show search_path"), "apart");
+    assert_eq!(
+        client.value("select setting || ' ' || reset_val from pg_settings where name = 'statement_timeout'"),
+        "2000 2000"
+    );
+}
+
 #[test]
 fn a_setting_that_we_do_not_serve_ends_the_start() {
     for (name, value) in [("client_encoding", "LATIN1"), ("no_such_setting", "1")] {

@@ -2,7 +2,7 @@
 
 use super::change::long_columns;
 use super::from::conjuncts;
-use super::scope::{Scope, ScopeSource, relation_name};
+use super::scope::{Scope, ScopeSource, fold, relation_name};
 use super::{Bind, Binder, Refusal};
 use crate::compiled::conflict::{ConflictUpdate, OnConflict};
 use crate::compiled::init::{RowQueries, reads};
@@ -12,6 +12,7 @@ use crate::expr::Expr;
 use crate::parse::{conflict_key, has_query, parse_expression};
 use freshet_engine::catalog::{Index, IndexDef, Table};
 use sqlparser::ast::{self, ConflictTarget, OnConflictAction, OnInsert};
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 impl Binder<'_> {
@@ -35,7 +36,7 @@ impl Binder<'_> {
                 }
                 table.indexes.iter().filter(|i| i.def.is_key()).cloned().collect()
             }
-            Some(ConflictTarget::Columns(columns)) => self.inferred(table, columns, predicate)?,
+            Some(ConflictTarget::Columns(columns)) => self.inferred(table, columns, predicate, scope)?,
             Some(ConflictTarget::OnConstraint(name)) => vec![named(table, &relation_name(name)?)?],
         };
         if arbiters.iter().any(|index| index.def.deferrable) {
@@ -56,24 +57,24 @@ impl Binder<'_> {
         table: &Arc<Table>,
         columns: &[ast::Ident],
         predicate: Option<&ast::Expr>,
+        scope: &Scope,
     ) -> Bind<Vec<Arc<Index>>> {
         let mut wanted = Vec::with_capacity(columns.len());
         for column in columns {
             wanted.push(self.conflict_key(table, column)?);
         }
-        wanted.sort_unstable();
-        wanted.dedup();
-        let asked: Vec<String> = predicate.map(parts_of).unwrap_or_default();
-        let is_meant = |index: &Index| match &index.def.predicate {
-            None => true,
-            Some(own) => parse_expression(own).is_ok_and(|own| parts_of(&own).iter().all(|part| asked.contains(part))),
+        let asked = match predicate {
+            None => Vec::new(),
+            Some(predicate) => conjuncts(self.condition(predicate, "WHERE", scope)?),
         };
-        let fits = |index: &&Arc<Index>| {
-            let mut own = key_names(table, &index.def);
-            own.sort_unstable();
-            index.def.is_key() && own == wanted && is_meant(index)
-        };
-        let found: Vec<Arc<Index>> = table.indexes.iter().filter(fits).cloned().collect();
+        let mut found = Vec::new();
+        for index in table.indexes.iter().filter(|index| index.def.is_key()) {
+            let own = self.key_parts(table, &index.def)?;
+            let is_same = own.iter().all(|part| wanted.contains(part)) && wanted.iter().all(|part| own.contains(part));
+            if is_same && self.is_implied(table, &index.def, &asked)? {
+                found.push(index.clone());
+            }
+        }
         if found.is_empty() {
             let message = "there is no unique or exclusion constraint matching the ON CONFLICT specification";
             return Err(SqlError::new("42P10", message).into());
@@ -81,11 +82,45 @@ impl Binder<'_> {
         Ok(found)
     }
 
-    /// A column's name, or an expression as its index has it.
-    fn conflict_key(&mut self, table: &Arc<Table>, key: &ast::Ident) -> Bind<String> {
+    /// What the keys of an index are.
+    fn key_parts(&mut self, table: &Arc<Table>, index: &IndexDef) -> Bind<Vec<KeyPart>> {
+        let mut parts = Vec::with_capacity(index.columns.len());
+        for key in &index.columns {
+            let def = &table.def.columns[usize::from(key.column)];
+            parts.push(match (def.is_visible(), &def.default) {
+                (false, Some(text)) => {
+                    let shown = parse_expression(&crate::define::shown_key(text, index.predicate.as_deref()))?;
+                    self.key_part(table, &shown)?
+                }
+                _ => KeyPart::Column(key.column),
+            });
+        }
+        Ok(parts)
+    }
+
+    fn key_part(&mut self, table: &Arc<Table>, key: &ast::Expr) -> Bind<KeyPart> {
+        let key = without_parentheses(key);
+        if let ast::Expr::Identifier(name) = key {
+            let name = fold(name);
+            if let Some(at) = table.def.columns.iter().position(|column| column.is_visible() && column.name == name) {
+                return Ok(KeyPart::Column(at as u16));
+            }
+        }
+        Ok(KeyPart::Expression(self.bind(key, &Scope::of_table(table, None))?.expr))
+    }
+
+    /// Whether all parts of an index's predicate are among these.
+    fn is_implied(&mut self, table: &Arc<Table>, index: &IndexDef, asked: &[Expr]) -> Bind<bool> {
+        let Some(predicate) = &index.predicate else { return Ok(true) };
+        let own = self.condition(&parse_expression(predicate)?, "WHERE", &Scope::of_table(table, None))?;
+        Ok(conjuncts(own).iter().all(|part| asked.contains(part)))
+    }
+
+    /// A column, or an expression as its index has it.
+    fn conflict_key(&mut self, table: &Arc<Table>, key: &ast::Ident) -> Bind<KeyPart> {
         let Some(text) = conflict_key(key) else {
             let name = ast::ObjectName::from(vec![key.clone()]);
-            return Ok(table.def.columns[usize::from(self.target(table, &name)?)].name.clone());
+            return Ok(KeyPart::Column(self.target(table, &name)?));
         };
         let lower = text.to_lowercase();
         for (word, what) in
@@ -102,12 +137,9 @@ impl Binder<'_> {
         match without_parentheses(&expr) {
             ast::Expr::Identifier(name) => {
                 let name = ast::ObjectName::from(vec![name.clone()]);
-                Ok(table.def.columns[usize::from(self.target(table, &name)?)].name.clone())
+                Ok(KeyPart::Column(self.target(table, &name)?))
             }
-            other => {
-                self.bind(other, &Scope::of_table(table, None))?;
-                Ok(other.to_string())
-            }
+            other => self.key_part(table, other),
         }
     }
 
@@ -117,8 +149,10 @@ impl Binder<'_> {
         let (sets, condition, queries) = match self.asking_rows(table, &both, update)? {
             Some(asking) => asking,
             None => {
-                let sets = self.sets((table, 0), &update.assignments, &both)?;
-                (sets, self.conflict_condition(update, &both)?, None)
+                let sets = self.sets((table, 0), &update.assignments, &both);
+                let sets = sets.map_err(|refusal| self.of_part(refusal, update, &both))?;
+                let condition = self.conflict_condition(update, &both);
+                (sets, condition.map_err(|refusal| self.of_part(refusal, update, &both))?, None)
             }
         };
         let arguments = queries.iter().flat_map(|queries| queries.arguments.iter().map(|(_, column)| column));
@@ -134,7 +168,7 @@ impl Binder<'_> {
         let not_null = not_null.filter(|&c| table.def.columns[usize::from(c)].not_null).collect();
         let rules = self.rules(table, Event::Update, &columns)?;
         let tables = vec![Some(table.clone()), Some(table.clone())];
-        Ok(ConflictUpdate { tables, sets, condition, not_null, long_columns, rules, queries })
+        Ok(ConflictUpdate { tables, sets, condition, not_null, long_columns, rules, queries, names_cells: false })
     }
 
     fn conflict_condition(&mut self, update: &ast::DoUpdate, both: &Scope) -> Bind<Vec<Expr>> {
@@ -168,6 +202,9 @@ impl Binder<'_> {
             }
             error => error,
         };
+        if let Some(name) = self.named_part(update) {
+            return Err(part_about_rows(&name).into());
+        }
         let (sets, condition) = (sets.map_err(refused)?, condition.map_err(refused)?);
         if around.queries.iter().any(|asked| reads(&asked.plan.query, table.id)) {
             // It would see what the statement has inserted before.
@@ -180,6 +217,34 @@ impl Binder<'_> {
         let of_condition = of_sets_and_condition.split_off(of_sets);
         let queries = RowQueries { count, arguments, of_condition, of_sets: of_sets_and_condition };
         Ok(Some((sets, condition, Some(Arc::new(queries)))))
+    }
+
+    /// What was refused, if it was not for the rows that a subquery of a part of WITH names.
+    fn of_part(&self, refusal: Refusal, update: &ast::DoUpdate, both: &Scope) -> Refusal {
+        let names_row = |error: &SqlError| {
+            let names = |source: &ScopeSource| error.message.contains(&format!("\"{}\"", source.name));
+            error.sqlstate == "42P01" && both.sources.iter().any(names)
+        };
+        let Some(part) = self.named_part(update) else { return refusal };
+        match &refusal {
+            Refusal::Error(error) if names_row(error) => part_about_rows(&part).into(),
+            _ => refusal,
+        }
+    }
+
+    /// A part of WITH that the subqueries name.
+    fn named_part(&self, update: &ast::DoUpdate) -> Option<String> {
+        let beyond = self.beyond?;
+        let found = ast::visit_relations(update, |relation| match relation.0.as_slice() {
+            [ast::ObjectNamePart::Identifier(name)] if beyond.is_part_of_with(&fold(name)) => {
+                ControlFlow::Break(fold(name))
+            }
+            _ => ControlFlow::Continue(()),
+        });
+        match found {
+            ControlFlow::Break(name) => Some(name),
+            ControlFlow::Continue(()) => None,
+        }
     }
 }
 
@@ -202,27 +267,15 @@ fn named(table: &Table, name: &str) -> Bind<Arc<Index>> {
     })
 }
 
-/// What an index is over, as it was written: columns by their names, expressions by their text.
-pub fn key_names(table: &Table, index: &IndexDef) -> Vec<String> {
-    let name = |column: u16| {
-        let def = &table.def.columns[usize::from(column)];
-        match (def.is_visible(), &def.default) {
-            (false, Some(text)) => crate::define::shown_key(text, index.predicate.as_deref()),
-            _ => def.name.clone(),
-        }
-    };
-    index.columns.iter().map(|c| name(c.column)).collect()
+fn part_about_rows(part: &str) -> SqlError {
+    SqlError::unsupported(format!("a subquery of \"{part}\" of WITH about the rows of ON CONFLICT DO UPDATE"))
 }
 
-/// What stands between the ANDs of a condition.
-fn parts_of(condition: &ast::Expr) -> Vec<String> {
-    match condition {
-        ast::Expr::Nested(inner) => parts_of(inner),
-        ast::Expr::BinaryOp { left, op: ast::BinaryOperator::And, right } => {
-            parts_of(left).into_iter().chain(parts_of(right)).collect()
-        }
-        other => vec![other.to_string()],
-    }
+/// What a key of an index is.
+#[derive(PartialEq)]
+enum KeyPart {
+    Column(u16),
+    Expression(Expr),
 }
 
 fn without_parentheses(expr: &ast::Expr) -> &ast::Expr {

@@ -73,7 +73,7 @@ impl Binder<'_> {
     }
 
     /// A key or a number in a document.
-    fn json_step(&mut self, ast: &ast::Expr, scope: &Scope) -> Bind<Bound> {
+    pub(super) fn json_step(&mut self, ast: &ast::Expr, scope: &Scope) -> Bind<Bound> {
         let bound = self.bind(ast, scope)?;
         let to = match bound.ty {
             None => Type::Text,

@@ -71,6 +71,8 @@ pub trait Beyond {
     fn expression(&self, binder: &mut Binder<'_>, ast: &ast::Expr, scope: &scope::Scope) -> Bind<Option<expr::Bound>>;
     /// A name (with its qualifier) that the scope does not have.
     fn outer_column(&self, names: &[String]) -> Bind<Option<expr::Bound>>;
+    /// Whether a relation of this name, without a schema, is a part of WITH.
+    fn is_part_of_with(&self, name: &str) -> bool;
     /// Whether it is a value of a subquery, or of a query around, that is computed (see `rows::Column`).
     fn is_computed(&self, expr: &crate::expr::Expr) -> bool;
     /// Whether a set-returning function stands in it.

@@ -130,6 +130,15 @@ pub(super) fn interval_args(args: &FunctionArguments) -> Option<Vec<ast::Expr>> 
     let mut given: Vec<Option<ast::Expr>> = vec![None; NAMES.len()];
     for (i, arg) in list.args.iter().enumerate() {
         let (at, expr) = match arg {
+            // The grammar takes `name := value` for an operator's.
+            FunctionArg::Unnamed(FunctionArgExpr::Expr(ast::Expr::BinaryOp {
+                left,
+                op: Symbol::Assignment,
+                right,
+            })) => {
+                let ast::Expr::Identifier(name) = left.as_ref() else { return None };
+                (NAMES.iter().position(|n| *n == super::scope::fold(name))?, right.as_ref())
+            }
             FunctionArg::Unnamed(FunctionArgExpr::Expr(expr)) => (i, expr),
             FunctionArg::Named {
                 name,
@@ -449,16 +458,17 @@ impl Binder<'_> {
     }
 
     /// `document['key'][0]`.
+    /// A path, not one `->` after the other: these find a scalar at its place 0.
     fn json_subscripts(&mut self, document: Bound, chain: &[AccessExpr], scope: &Scope) -> Bind<Bound> {
-        let mut value = document;
+        let mut arguments = vec![document];
         for access in chain {
             let AccessExpr::Subscript(Subscript::Index { index }) = access else {
                 return Err(SqlError::new("42804", "jsonb subscript does not support slices").into());
             };
-            let index = self.bind(index, scope)?;
-            value = self.call_bound("->", vec![value, index])?;
+            let step = self.json_step(index, scope)?;
+            arguments.push(Bound::new(self.coerce(step, Type::Text, CastContext::Assignment)?, Type::Text));
         }
-        Ok(value)
+        self.call_bound("jsonb_extract_path", arguments)
     }
 
     fn quantified(

@@ -113,7 +113,7 @@ impl Catalog {
         match tree {
             Ok(mut tree) => {
                 crate::define::shown_by(&mut tree, &self.clock());
-                tree.to_string()
+                crate::parse::in_own_words(&tree.to_string())
             }
             Err(_) => text.to_owned(),
         }

@@ -41,6 +41,8 @@ pub struct ConflictUpdate {
     pub rules: Option<Arc<Rules>>,
     /// What the expressions ask of the two rows.
     pub queries: Option<Arc<RowQueries>>,
+    /// The expressions name what another road computed beside the row: cells of source 0.
+    pub names_cells: bool,
 }
 
 /// Looks for rows in the way of the scratch's `changed` row. `None`: there is none, it is to be inserted; else whether a row was changed.

@@ -374,14 +374,18 @@ impl Definer<'_> {
         let parts: Vec<&str> = all.map(|&c| def.columns[usize::from(c)].name.as_str()).collect();
         let schema = self.engine.schema();
         let taken = |n: &str| others.iter().any(|i| i.name == n) || schema.has_relation_in(def.namespace, n);
+        let is_constraint = |n: &str| def.constraints.iter().any(|c| c.name == n);
+        let unused_of = |columns: &str, label| unused(&def.name, columns, label, |n| taken(n) || is_constraint(n));
         let name = match (&key.name, key.primary) {
+            (Some(name), _) if taken(name) => return Err(already_exists(name).into()),
+            (Some(name), _) if is_constraint(name) => {
+                let message = format!("constraint \"{name}\" for relation \"{}\" already exists", def.name);
+                return Err(SqlError::new("42710", message).into());
+            }
             (Some(name), _) => name.clone(),
-            (None, true) => unused(&def.name, "", "pkey", taken),
-            (None, false) => unused(&def.name, &parts.join("_"), "key", taken),
+            (None, true) => unused_of("", "pkey"),
+            (None, false) => unused_of(&parts.join("_"), "key"),
         };
-        if key.name.is_some() && taken(&name) {
-            return Err(already_exists(&name).into());
-        }
         Ok(IndexDef {
             name,
             kind,

@@ -485,6 +485,30 @@ fn rows(tokens: &mut Vec<TokenWithSpan>, at: usize) {
     }
 }
 
+/// A definition as its tree writes it, with PostgreSQL's words again for what stands in marked names.
+pub fn in_own_words(shown: &str) -> String {
+    let mut text = shown.replace(&format!("\"{MARKER}{ROWS}\"("), "ROWS FROM (");
+    let marked = format!(" OF \"{MARKER}");
+    while let Some(at) = text.find(&marked) {
+        let words = at + marked.len();
+        let (Some(start), Some(length)) = (text[..at].rfind("FOR "), text[words..].find('"')) else { break };
+        let mut end = words + length + 1;
+        let mut tables = Vec::new();
+        while let Some(rest) = text[end..].strip_prefix('.') {
+            let is_quoted = rest.starts_with('"');
+            let behind = |c: char| if is_quoted { c == '"' } else { !c.is_alphanumeric() && c != '_' };
+            let length = rest.char_indices().skip(1).find(|(_, c)| behind(*c)).map_or(rest.len(), |(at, _)| at);
+            let length = (length + usize::from(is_quoted)).min(rest.len());
+            tables.push(rest[..length].to_owned());
+            end += 1 + length;
+        }
+        let of = if tables.is_empty() { String::new() } else { format!(" OF {}", tables.join(", ")) };
+        let lock = format!("FOR {}{of}", &text[words..words + length]);
+        text.replace_range(start..end, &lock);
+    }
+    text
+}
+
 #[cfg(feature = "query")]
 /// Whether the function stands for the functions that are its arguments, side by side.
 pub fn rows_from(name: &sqlparser::ast::ObjectName) -> bool {

@@ -34,7 +34,7 @@ pub use storage::{StorageOption, Stored, stored_of};
 pub use upkeep::Kept;
 
 pub use element::{Part, part_of};
-pub use forms::{Like, conflict_key, keys_and_carried, like_of, set_columns};
+pub use forms::{Like, conflict_key, in_own_words, keys_and_carried, like_of, set_columns};
 #[cfg(feature = "query")]
 pub use forms::{exclusion_of, rows_from};
 use freshet_engine::txn::LockMode;
@@ -348,6 +348,9 @@ fn own_command(words: &[&TokenWithSpan], sql: &str) -> Result<Option<Parsed>, Sq
     }
     if is(0, "reset") && is(1, "session") && is(2, "authorization") && words.len() == 3 {
         return parse("RESET session_authorization").map(Some);
+    }
+    if is(0, "reset") && is(1, "time") && is(2, "zone") && words.len() == 3 {
+        return parse("RESET timezone").map(Some);
     }
     missing::check(words)?;
     if is(0, "listen") || is(0, "unlisten") || is(0, "notify") {

@@ -9,14 +9,15 @@
 //!    lock held, at a new snapshot: the second run sees what it locked. REPEATABLE READ fails with 40001.
 
 use super::cells::Cells;
-use super::convert::Leaf;
+use super::convert::{Leaf, lit};
 use super::lock::LockRows;
 use super::merge::Merge;
 use super::plan::{FromRel, Output, Planner, Rel, as_unsupported, df, output, refuse};
 use crate::bind::change::assignment_cast;
 use crate::bind::scope::Scope;
-use crate::bind::{Bind, Binder};
+use crate::bind::{Bind, Binder, PLACEHOLDERS};
 use crate::compiled::change::{Delete, Given, Insert, InsertSource, Returning, Update};
+use crate::compiled::conflict::ConflictUpdate;
 use crate::compiled::query::Query;
 use crate::compiled::rules::Event;
 use crate::compiled::{Halt, Run, Scratch, change};
@@ -117,50 +118,100 @@ pub fn columns_of(outputs: &[Output]) -> Arc<[Column]> {
 
 impl Planner<'_> {
     pub fn insert(&self, binder: &mut Binder<'_>, insert: &ast::Insert) -> Bind<(Rel, Action)> {
-        let Some(query) = &insert.source else {
-            return refuse("INSERT without rows");
-        };
-        let mut given = None;
-        let mut plan = binder.insert_with(insert, &mut |binder, table, targets, explicit| {
-            let (rel, values) = match query.body.as_ref() {
-                SetExpr::Values(values) if crate::bind::from::is_bare(query) => {
-                    let rel = self.within(&[], || {
-                        let InsertSource::Values(rows) = binder.insert_values(table, targets, values, explicit)? else {
-                            return refuse("this INSERT");
-                        };
-                        let types = targets.iter().map(|&c| table.def.columns[usize::from(c)].ty);
-                        self.rows(rows, &types.collect::<Vec<_>>())
-                    })?;
-                    (rel, Given::each(targets.len()))
-                }
-                _ => {
-                    binder.output_types = targets.iter().map(|&c| table.def.columns[usize::from(c)].ty).collect();
-                    let rel = self.query(binder, query)?;
-                    crate::bind::change::check_width(rel.columns.len(), targets, explicit)?;
-                    binder.check_once(table, targets)?;
-                    let mut given = Vec::with_capacity(targets.len());
-                    for (at, (&target, column)) in targets.iter().zip(&rel.columns).enumerate() {
-                        let def = &table.def.columns[usize::from(target)];
-                        let cast = match column.untyped {
-                            true => Some((column.ty, def.ty)),
-                            false => assignment_cast(column.ty, def.ty, &def.name)?,
-                        };
-                        given.push(Given { at, cast });
-                    }
-                    binder.note_names(&given);
-                    binder.leave_aside(table, targets, &mut given)?;
-                    (rel, given)
-                }
+        let (rel, plan, values) = self.within(&[], || {
+            let mut given = None;
+            let mut plan = binder.insert_with(insert, &mut |binder, table, targets, explicit| {
+                given = Some(self.rows_to_insert(binder, insert.source.as_deref(), (table, targets), explicit)?);
+                Ok(InsertSource::Values(Vec::new()))
+            })?;
+            let (rel, values) = given.expect("invariant: the source was asked for");
+            if let Some(returning) = &plan.returning {
+                refuse_placeholders(&returning.output)?;
+            }
+            plan.source = InsertSource::Values(Vec::new());
+            let rel = match plan.conflict.as_mut().and_then(|conflict| conflict.update.as_mut()) {
+                Some(update) => self.with_asked_values(rel, update)?,
+                None => rel,
             };
-            given = Some((rel, values));
-            Ok(InsertSource::Values(Vec::new()))
+            Ok((rel, plan, values))
         })?;
-        let (rel, values) = given.expect("invariant: the source was asked for");
-        if let Some(returning) = &plan.returning {
-            refuse_placeholders(&returning.output)?;
-        }
-        plan.source = InsertSource::Values(Vec::new());
         Ok((rel, Action::Insert(Box::new(plan), values)))
+    }
+
+    /// The rows, and how each column is given.
+    fn rows_to_insert(
+        &self,
+        binder: &mut Binder<'_>,
+        source: Option<&ast::Query>,
+        (table, targets): (&Arc<Table>, &mut Vec<u16>),
+        explicit: bool,
+    ) -> Bind<(Rel, Vec<Given>)> {
+        let Some(query) = source else {
+            // DEFAULT VALUES: one row of no column.
+            targets.clear();
+            let row = df(LogicalPlanBuilder::empty(true).build())?;
+            let nothing = (lit(Type::Int4, &Datum::Int(0))?, output(String::new(), Type::Int4));
+            return Ok((self.project(row, vec![nothing], true)?, Given::each(0)));
+        };
+        if let SetExpr::Values(values) = query.body.as_ref()
+            && crate::bind::from::is_bare(query)
+        {
+            let rel = self.within(&[], || {
+                let InsertSource::Values(rows) = binder.insert_values(table, targets, values, explicit)? else {
+                    return refuse("this INSERT");
+                };
+                let types = targets.iter().map(|&c| table.def.columns[usize::from(c)].ty);
+                self.rows(rows, &types.collect::<Vec<_>>())
+            })?;
+            return Ok((rel, Given::each(targets.len())));
+        }
+        binder.output_types = targets.iter().map(|&c| table.def.columns[usize::from(c)].ty).collect();
+        let rel = self.query(binder, query)?;
+        crate::bind::change::check_width(rel.columns.len(), targets, explicit)?;
+        binder.check_once(table, targets)?;
+        let mut given = Vec::with_capacity(targets.len());
+        for (at, (&target, column)) in targets.iter().zip(&rel.columns).enumerate() {
+            let def = &table.def.columns[usize::from(target)];
+            let cast = match column.untyped {
+                true => Some((column.ty, def.ty)),
+                false => assignment_cast(column.ty, def.ty, &def.name)?,
+            };
+            given.push(Given { at, cast });
+        }
+        binder.note_names(&given);
+        binder.leave_aside(table, targets, &mut given)?;
+        Ok((rel, given))
+    }
+
+    /// What DO UPDATE asks without naming the two rows stands behind the values of each row that comes.
+    fn with_asked_values(&self, rel: Rel, update: &mut ConflictUpdate) -> Bind<Rel> {
+        let mut exprs = update.sets.iter().map(|(_, expr)| expr).chain(&update.condition);
+        if !exprs.any(|expr| expr.mentions(|source| source >= PLACEHOLDERS)) {
+            return Ok(rel);
+        }
+        let Rel { plan, columns, at_most_one } = rel;
+        let plan = self.applied(plan)?;
+        let mut outputs: Vec<(DfExpr, Output)> =
+            columns.into_iter().map(|c| (DfExpr::Column(c.column.clone()), c)).collect();
+        let exprs = update.sets.iter_mut().map(|(_, expr)| expr).chain(&mut update.condition);
+        for expr in exprs {
+            let mut asked = Vec::new();
+            let first = outputs.len();
+            *expr = std::mem::replace(expr, Expr::NULL).rewrite(&mut |e| match e {
+                Expr::Cell { source, .. } if *source >= PLACEHOLDERS => {
+                    asked.push(e.clone());
+                    Some(value_cell(first + asked.len() - 1))
+                }
+                _ => None,
+            });
+            for cell in asked {
+                let ty = self.given_type(&cell)?;
+                let value = self.with_leaves(&[], |leaves| leaves.convert(&cell, ty))?;
+                outputs.push((value, output(String::new(), ty)));
+            }
+        }
+        update.names_cells = true;
+        self.project(plan, outputs, at_most_one)
     }
 
     pub fn update(&self, binder: &mut Binder<'_>, update: &ast::Update) -> Bind<(Rel, Action)> {
@@ -355,7 +406,7 @@ fn with_new_values(expr: Expr, sets: &[(u16, Expr)]) -> Expr {
 }
 
 fn refuse_placeholders(exprs: &[Expr]) -> Bind<()> {
-    if exprs.iter().any(|e| e.mentions(|source| source >= crate::bind::PLACEHOLDERS)) {
+    if exprs.iter().any(|e| e.mentions(|source| source >= PLACEHOLDERS)) {
         return refuse("a subquery in INSERT's RETURNING");
     }
     Ok(())
@@ -433,6 +484,10 @@ fn apply_row(
             Ok(true)
         }
         Action::Insert(insert, values) => {
+            let update = insert.conflict.as_ref().and_then(|conflict| conflict.update.as_ref());
+            if update.is_some_and(|update| update.names_cells) {
+                update_cells(columns, row, run);
+            }
             change::insert_given(insert, values, |column| columns[column].get(row), run, rows)
         }
         Action::Update(update) => {

@@ -237,6 +237,9 @@ impl Planner<'_> {
                         self.query(binder, subquery)
                     })?,
                 };
+                if *lateral {
+                    self.note_unjoinable(&rel);
+                }
                 let (rel, present) = self.with_presence(rel, nulls)?;
                 self.entry(rel, name, names, *lateral).map(|entry| entry.told_by(present))
             }
@@ -737,6 +740,9 @@ impl Planner<'_> {
         };
         if query.with.is_some() || query.order_by.is_some() || query.limit_clause.is_some() || query.fetch.is_some() {
             return refuse("WITH, ORDER BY or LIMIT in a recursive query");
+        }
+        if !query.locks.is_empty() {
+            return Err(SqlError::new("0A000", "FOR UPDATE/SHARE in a recursive query is not implemented").into());
         }
         let all = *set_quantifier == ast::SetQuantifier::All;
         super::recursion::check_term(name, right)?;

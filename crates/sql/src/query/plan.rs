@@ -45,7 +45,7 @@ use crate::value::cast::{CastContext, common_type, is_float, without_modifier};
 use crate::value::operator::{BinaryOp, BinaryOperator};
 use datafusion::catalog::default_table_source::provider_as_source;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
-use datafusion::common::{Column as DfColumn, DFSchema, DataFusionError, ScalarValue, Spans, TableReference};
+use datafusion::common::{Column as DfColumn, DFSchema, DataFusionError, JoinType, ScalarValue, Spans, TableReference};
 use datafusion::functions_aggregate::bool_and_or::{bool_and_udaf, bool_or_udaf};
 use datafusion::functions_aggregate::count::count_udaf;
 use datafusion::functions_aggregate::first_last::first_value_udaf;
@@ -328,6 +328,16 @@ impl<'a> Planner<'a> {
         state.given.push(Leaf::new(expr, ty));
         let column = (state.given.len() - 1) as u16;
         Bound::new(Expr::Cell { source: GIVEN, column }, ty)
+    }
+
+    /// The type of the value that a placeholder stands for.
+    pub(super) fn given_type(&self, placeholder: &Expr) -> Bind<Type> {
+        let state = self.state.borrow();
+        let leaf = match placeholder {
+            Expr::Cell { source: GIVEN, column } => state.given.get(usize::from(*column)),
+            _ => None,
+        };
+        leaf.map_or_else(|| refuse("this expression in ON CONFLICT DO UPDATE"), |leaf| Ok(leaf.ty))
     }
 
     /// The plan's own columns that stand in the expressions.
@@ -1500,7 +1510,14 @@ impl<'a> Planner<'a> {
     /// A query whose names may mean columns of the query around it.
     fn subquery(&self, binder: &mut Binder<'_>, query: &ast::Query, scope: &Scope) -> Bind<Rel> {
         let sources = self.state.borrow().blocks.last().cloned().unwrap_or_default();
-        self.correlated(binder, scope, sources, |binder| self.query(binder, query))
+        let rel = self.correlated(binder, scope, sources, |binder| self.query(binder, query))?;
+        self.note_unjoinable(&rel);
+        Ok(rel)
+    }
+
+    /// A subquery that cannot become a join runs for each row.
+    pub(super) fn note_unjoinable(&self, rel: &Rel) {
+        self.is_deep.set(self.is_deep.get() || !is_joinable(&rel.plan));
     }
 
     pub fn correlated<T>(
@@ -1863,6 +1880,10 @@ impl Beyond for Planner<'_> {
         }))
     }
 
+    fn is_part_of_with(&self, name: &str) -> bool {
+        self.state.borrow().ctes.iter().any(|(part, _)| part == name)
+    }
+
     fn is_computed(&self, expr: &Expr) -> bool {
         matches!(expr, Expr::Cell { source: GIVEN, column } if self.state.borrow().computed.contains(column))
     }
@@ -1926,6 +1947,20 @@ impl Beyond for Planner<'_> {
         let value = self.given(DfExpr::OuterReferenceColumn(Arc::new(field), column), leaf.ty);
         Ok(Some(self.noted_outer(value, is_computed)))
     }
+}
+
+/// Whether a subquery means the same once its conditions on the rows around it stand in a join with them, where DataFusion takes them, over whatever
+/// they stand in: a window function would see the rows of all, and an outer join extend others.
+fn is_joinable(plan: &LogicalPlan) -> bool {
+    if plan.all_out_ref_exprs().is_empty() {
+        return true;
+    }
+    let keeps = match plan {
+        LogicalPlan::Window(_) | LogicalPlan::Distinct(datafusion::logical_expr::Distinct::On(_)) => false,
+        LogicalPlan::Join(join) => join.join_type == JoinType::Inner,
+        _ => true,
+    };
+    keeps && plan.inputs().into_iter().all(is_joinable)
 }
 
 /// What an expression is told apart by while its statement is bound.

@@ -11,6 +11,7 @@ use super::frame::{Edge, Exclusion, Frame};
 use super::gather::compared;
 use crate::compiled::sort::KeyOrder;
 use crate::error::SqlError;
+use crate::value::cast::is_numeric;
 use crate::value::function::Function;
 use crate::value::interval::Interval;
 use crate::value::{Clock, Datum, Numeric};
@@ -374,12 +375,12 @@ impl<'a> Frames<'a> {
                 (own.start, own.end)
             }
             WindowFrameUnits::Range => {
-                let start = match self.limit(row, &self.of.start)? {
+                let start = match self.limit(row, &self.of.start, true)? {
                     None if self.of.start == Edge::First => 0,
                     None => peers.start,
                     Some(limit) => self.first(|key| self.order(key, &limit).is_lt()),
                 };
-                let end = match self.limit(row, &self.of.end)? {
+                let end = match self.limit(row, &self.of.end, false)? {
                     None if self.of.end == Edge::Last => self.rows,
                     None => peers.end,
                     Some(limit) => self.first(|key| self.order(key, &limit).is_le()),
@@ -395,8 +396,8 @@ impl<'a> Frames<'a> {
         self.keyed.start + self.keys[self.keyed.clone()].partition_point(is_before)
     }
 
-    /// How far an offset reaches from a row; `None`: there is no offset, or no key.
-    fn limit(&self, row: usize, edge: &Edge) -> Result<Option<Datum>, SqlError> {
+    /// How far an offset reaches from a row, at the frame's start or end; `None`: there is no offset, or no key.
+    fn limit(&self, row: usize, edge: &Edge, is_start: bool) -> Result<Option<Datum>, SqlError> {
         let (offset, is_after) = match edge {
             Edge::Before(offset) => (offset, false),
             Edge::After(offset) => (offset, true),
@@ -404,7 +405,29 @@ impl<'a> Frames<'a> {
         };
         match &self.keys[row] {
             Datum::Null => Ok(None),
-            key => self.moved(key, offset, is_after != self.of.orders[0].descending).map(Some),
+            key => {
+                let limit = self.moved(key, offset, is_after != self.of.orders[0].descending)?;
+                Ok(Some(self.all_if_unknown(limit, key, is_start)))
+            }
+        }
+    }
+
+    /// What infinitely precedes infinity, or infinitely follows minus infinity, is taken to be every number.
+    fn all_if_unknown(&self, limit: Datum, key: &Datum, is_start: bool) -> Datum {
+        let is_low = is_start != self.of.orders[0].descending;
+        match (&limit, key) {
+            (Datum::Float(reached), Datum::Float(key)) if reached.is_nan() && !key.is_nan() => {
+                Datum::Float(if is_low { f64::NEG_INFINITY } else { f64::INFINITY })
+            }
+            (Datum::Bytes(reached), Datum::Bytes(key)) if is_numeric(self.of.orders[0].ty) => {
+                let is_known = |stored: &[u8]| !matches!(Numeric::from_stored(stored), Numeric::NaN);
+                match is_known(reached) || !is_known(key) {
+                    true => limit,
+                    false if is_low => Datum::Bytes(Numeric::NegativeInfinity.to_stored()),
+                    false => Datum::Bytes(Numeric::Infinity.to_stored()),
+                }
+            }
+            _ => limit,
         }
     }
 

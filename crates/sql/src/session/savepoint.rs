@@ -51,6 +51,9 @@ impl Session {
     pub(super) fn release_savepoint(&mut self, name: &str) -> Result<Step, SqlError> {
         self.needs_block("RELEASE SAVEPOINT")?;
         let at = self.find_savepoint(name)?;
+        // As in PostgreSQL, READ ONLY since then ends with it.
+        self.modes.read_only = self.savepoints[at].modes.read_only;
+        self.inner.set_read_only(self.is_read_only());
         self.savepoints.truncate(at);
         self.keep_cursors();
         Ok(done("RELEASE"))

@@ -4,6 +4,7 @@
 //! its process, which stands in `virtualxid`.
 
 use super::{About, Cells, SystemView, number, text};
+use crate::catalog::oid;
 use crate::error::{SqlError, mode_name};
 use crate::value::Datum;
 use freshet_engine::schema::Type;
@@ -46,6 +47,9 @@ impl SystemView for LocksView {
 fn row(fact: &LockFact) -> Cells {
     let mut cells = vec![Datum::Null; 16];
     cells[0] = text(kind(fact.thing));
+    if !matches!(fact.thing, Thing::Transaction(_)) {
+        cells[1] = number(u64::from(oid::DATABASE));
+    }
     match fact.thing {
         Thing::Table(table) => cells[2] = number(u64::from(table.0)),
         Thing::Row(row) => {

@@ -235,7 +235,7 @@ fn calendar_field(field: Field, days: i64) -> i64 {
 
 /// Century or millennium of a year: the first begins with year 1, the one before it is -1.
 fn span_number(year: i64, length: i64) -> i64 {
-    if year > 0 { (year + length - 1) / length } else { -((length - (year - 1)) / length) }
+    if year > 0 { (year + length - 1) / length } else { -((length - year) / length) }
 }
 
 /// 1 for Monday to 7 for Sunday. 2000-01-01 was a Saturday.

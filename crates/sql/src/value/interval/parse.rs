@@ -248,6 +248,12 @@ fn words(text: &str, fields: Option<Fields>) -> Parsed<Vec<Word>> {
         let Some(first) = rest.chars().next() else {
             return Ok(words);
         };
+        // A sign may stand apart from its number.
+        let sign = if matches!(first, '-' | '+') { &rest[..1] } else { "" };
+        rest = rest[sign.len()..].trim_ascii_start();
+        if !sign.is_empty() && !rest.starts_with(|c: char| c.is_ascii_digit() || c == '.') {
+            return Err(Refusal::Format);
+        }
         let is_word = first.is_ascii_alphabetic() || first == '@';
         let belongs = |c: char| match is_word {
             true => c.is_ascii_alphabetic(),
@@ -261,7 +267,7 @@ fn words(text: &str, fields: Option<Fields>) -> Parsed<Vec<Word>> {
         rest = left;
         words.push(match is_word {
             true => Word::Name(word.to_owned()),
-            false => quantity(word, fields)?,
+            false => quantity(&format!("{sign}{word}"), fields)?,
         });
     }
 }

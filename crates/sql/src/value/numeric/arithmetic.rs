@@ -215,7 +215,11 @@ impl Numeric {
 /// The quotient rounded half away from zero to `scale`.
 fn quotient(a: &Finite, b: &Finite, scale: i64) -> Unscaled {
     let places = scale + i64::from(b.scale) - i64::from(a.scale);
-    // Never negative: the scale of a quotient is at least the dividend's.
+    // A dividend may have more places than a quotient shows.
+    if places < 0 {
+        let divisor = b.unscaled.to_big() * big_power(places.unsigned_abs() as u32);
+        return round_quotient(&a.unscaled.to_big(), &divisor).into();
+    }
     if let (Unscaled::Small(a), Unscaled::Small(b)) = (&a.unscaled, &b.unscaled)
         && let Some(power) = POWERS.get(places as usize)
         && let Some(dividend) = a.checked_mul(*power)
