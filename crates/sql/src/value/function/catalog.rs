@@ -606,8 +606,7 @@ pub(super) fn pg_index_column_has_property(a: &Arguments<'_>) -> Result {
     let Some(key) = index.def.columns.get(at) else {
         // A column that is only carried along has no order.
         return Ok(match property.as_str() {
-            "asc" | "desc" | "nulls_first" | "nulls_last" | "orderable" => Datum::Bool(false),
-            "distance_orderable" | "search_array" | "search_nulls" => Datum::Bool(false),
+            "orderable" | "distance_orderable" | "search_array" | "search_nulls" => Datum::Bool(false),
             "returnable" => Datum::Bool(true),
             _ => Datum::Null,
         });
