@@ -58,7 +58,7 @@ use crate::shape::{self, Shape, Taken};
 use crate::sleep::Sleep;
 use crate::statistics::SAMPLE_ROWS;
 use crate::value::cast::{self, CastContext};
-use crate::value::{self, Clock, Datum, Seeded};
+use crate::value::{self, Clock, Datum, Seeded, numeric};
 use freshet_engine::catalog::{NamespaceId, Schema, SchemaPath, Table, TableId};
 use freshet_engine::engine::{Account, Claim, Engine, Kind};
 use freshet_engine::ids::Cts;
@@ -1482,6 +1482,7 @@ impl Session {
         command: &'static str,
         statement: &Arc<Prepared>,
     ) -> Result<Step, SqlError> {
+        self.interrupt.limit_inline(None);
         let reader = self.inner.reader();
         for table in tables {
             let interrupt = &mut self.interrupt;
@@ -2604,7 +2605,7 @@ pub(crate) fn has_form(ty: Type, datum: &Datum) -> bool {
         (Type::Bool, Datum::Bool(_)) => true,
         (Type::Float8 | Type::Float4, Datum::Float(_)) => true,
         (Type::Uuid, Datum::Uuid(_)) => true,
-        (Type::Decimal { precision, .. }, Datum::Decimal(v)) => v.unsigned_abs() < 10u128.pow(u32::from(precision)),
+        (Type::Decimal { precision, .. }, Datum::Decimal(v)) => numeric::fits(*v, precision),
         (Type::Text | Type::Bytea | Type::Numeric { typmod: None }, Datum::Bytes(_)) => true,
         (Type::Interval | Type::Json | Type::Jsonb | Type::Array(_) | Type::Vector(_), Datum::Bytes(_)) => true,
         (Type::System(_), Datum::Bytes(_)) => true,

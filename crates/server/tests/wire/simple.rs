@@ -31,6 +31,17 @@ fn rows_come_with_their_description() {
     );
 }
 
+/// The statement before it may hold its worker for a moment only; that is over for one which runs elsewhere.
+#[test]
+fn analyze_takes_as_long_as_it_takes() {
+    let mut client = connect();
+    client.query("create table simple_analyze(id int primary key, name text)");
+    client.query("insert into simple_analyze select g, repeat('x', g % 50) || g from generate_series(1, 20000) g");
+    assert_eq!(client.value("select name from simple_analyze where id = 1"), "x1");
+    assert_eq!(client.query("vacuum analyze simple_analyze"), [Reply::Complete("VACUUM".into()), Reply::Ready('I')]);
+    assert_eq!(client.value("select count(*) from simple_analyze"), "20000");
+}
+
 #[test]
 fn nothing_to_do_is_an_empty_query() {
     let mut client = connect();

@@ -501,7 +501,8 @@ fn small_digits(digits: &[u8]) -> i128 {
     value
 }
 
-fn fits(unscaled: i128, precision: u8) -> bool {
+/// Whether so many digits hold the integer.
+pub(crate) fn fits(unscaled: i128, precision: u8) -> bool {
     unscaled.unsigned_abs() < POWERS[usize::from(precision)].unsigned_abs()
 }
 
