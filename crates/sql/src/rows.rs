@@ -235,8 +235,8 @@ impl RowSet {
         room_for(&mut self.heap, bytes, cells as u64, &mut self.charge)
     }
 
-    #[inline]
     /// The cell. Panics where there is no such row or column.
+    #[inline]
     pub fn get(&self, row: usize, column: usize) -> Value<'_> {
         assert!(column < self.columns.len(), "column {column} of a result with {}", self.columns.len());
         match self.cells[row * self.columns.len() + column] {

@@ -655,7 +655,11 @@ impl<'q, 'r> Output<'q, 'r> {
             return Ok(Flow::Continue);
         }
         for expr in &self.query.output {
-            self.rows.push(&evaluate(expr, frame)?.value());
+            match expr {
+                // Most outputs are columns, and rows many.
+                Expr::Column { source, column } => self.rows.push(&frame.column(*source, *column)),
+                _ => self.rows.push(&evaluate(expr, frame)?.value()),
+            }
         }
         self.rows.finish_row()?;
         self.limits.left -= 1;

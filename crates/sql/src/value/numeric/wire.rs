@@ -1,7 +1,7 @@
 //! The sent form: base-10000 digits. The table is at the head of [`super`].
 
 use super::stored::{Kind, View};
-use super::{Numeric, parse_digits};
+use super::{Numeric, fits, parse_digits};
 use crate::error::SqlError;
 use crate::value::fault;
 
@@ -10,6 +10,23 @@ const NAN: u16 = 0xc000;
 const INFINITY: u16 = 0xd000;
 const NEGATIVE_INFINITY: u16 = 0xf000;
 const SCALE_MASK: u16 = 0x3fff;
+const HEAD_BYTES: usize = 8;
+/// Groups of four digits in 64 bits.
+const SHORT_GROUPS: usize = 5;
+
+const POWERS: [u64; 20] = {
+    let mut powers = [1; 20];
+    let mut i = 1;
+    while i < powers.len() {
+        powers[i] = powers[i - 1] * 10;
+        i += 1;
+    }
+    powers
+};
+
+fn power(exponent: i64) -> Option<u64> {
+    POWERS.get(usize::try_from(exponent).ok()?).copied()
+}
 
 /// Appends the sent form of a stored number.
 pub(crate) fn send_stored(stored: &[u8], out: &mut Vec<u8>) {
@@ -32,6 +49,40 @@ pub(crate) fn send_decimal(unscaled: i128, scale: u8, out: &mut Vec<u8>) {
     if unscaled == 0 {
         return send_head(0, 0, 0, scale.into(), out);
     }
+    let behind = scale.div_ceil(4);
+    let aligning = POWERS[usize::from(behind * 4 - scale)];
+    match u64::try_from(unscaled.unsigned_abs()).ok().and_then(|magnitude| magnitude.checked_mul(aligning)) {
+        Some(aligned) => send_short(unscaled < 0, aligned, behind, scale, out),
+        None => send_long(unscaled, scale, out),
+    }
+}
+
+/// A number that is not zero, of which the last so many groups stand behind the point.
+fn send_short(negative: bool, mut aligned: u64, behind: u8, scale: u8, out: &mut Vec<u8>) {
+    let mut lowest = -i16::from(behind);
+    while aligned.is_multiple_of(10_000) {
+        aligned /= 10_000;
+        lowest += 1;
+    }
+    // From the end to the front.
+    let mut sent = [0; HEAD_BYTES + 2 * SHORT_GROUPS];
+    let mut at = sent.len();
+    let mut put = |word: u16| {
+        at -= 2;
+        sent[at..at + 2].copy_from_slice(&word.to_be_bytes());
+    };
+    let mut count = 0;
+    while aligned > 0 {
+        put((aligned % 10_000) as u16);
+        aligned /= 10_000;
+        count += 1;
+    }
+    let sign = if negative { NEGATIVE } else { 0 };
+    [scale.into(), sign, (lowest + count - 1) as u16, count as u16].into_iter().for_each(put);
+    out.extend_from_slice(&sent[at..]);
+}
+
+fn send_long(unscaled: i128, scale: u8, out: &mut Vec<u8>) {
     let mut buffer = itoa::Buffer::new();
     let digits = buffer.format(unscaled.unsigned_abs()).as_bytes();
     let count = digits.len() as i32;
@@ -78,7 +129,34 @@ pub(crate) fn receive_numeric(bytes: &[u8], typmod: Option<(u16, i16)>) -> Resul
 
 /// Reads the sent form for a column of integers.
 pub(crate) fn receive_decimal(bytes: &[u8], precision: u8, scale: u8) -> Result<i128, SqlError> {
-    receive(bytes)?.to_decimal(precision, scale)
+    match receive_short(bytes, precision, scale) {
+        Some(unscaled) => Ok(unscaled),
+        None => receive(bytes)?.to_decimal(precision, scale),
+    }
+}
+
+/// A number of few digits that need not be rounded; of others, and what is not one, nothing.
+fn receive_short(bytes: &[u8], precision: u8, scale: u8) -> Option<i128> {
+    let (head, digits) = bytes.split_first_chunk::<HEAD_BYTES>()?;
+    let [count, weight, sign, sent] = [0, 2, 4, 6].map(|at| u16::from_be_bytes([head[at], head[at + 1]]));
+    let is_short = usize::from(count) < SHORT_GROUPS && digits.len() == 2 * usize::from(count);
+    if !is_short || !matches!(sign, 0 | NEGATIVE) || sent > scale.into() {
+        return None;
+    }
+    let mut magnitude = 0;
+    for digit in digits.chunks_exact(2).map(|digit| u16::from_be_bytes([digit[0], digit[1]])) {
+        magnitude = magnitude * 10_000 + u64::from(digit);
+        if digit >= 10_000 {
+            return None;
+        }
+    }
+    // The last digit counts units of 10^-places; what is behind the scale that was sent is cut.
+    let places = 4 * (i64::from(count) - 1 - i64::from(weight as i16));
+    let (sent, wanted) = (i64::from(sent), i64::from(scale));
+    let cut =
+        if places > sent { magnitude / power(places - sent)? } else { magnitude.checked_mul(power(sent - places)?)? };
+    let unscaled = i128::from(cut.checked_mul(power(wanted - sent)?)?);
+    fits(unscaled, precision).then_some(if sign == 0 { unscaled } else { -unscaled })
 }
 
 fn invalid(part: &str) -> SqlError {
@@ -119,8 +197,9 @@ fn assemble(negative: bool, digits: &[u16], weight: i32, scale: u16) -> Result<N
     let first = digits.iter().position(|d| *d != 0).unwrap_or(digits.len());
     let weight = weight - first as i32;
     let digits = &digits[first..];
-    let text: String = digits.iter().map(|d| format!("{d:04}")).collect();
-    let magnitude = parse_digits(text.as_bytes());
+    let figures = |digit: u16| [1000, 100, 10, 1].map(|power| b'0' + (digit / power % 10) as u8);
+    let text: Vec<u8> = digits.iter().flat_map(|digit| figures(*digit)).collect();
+    let magnitude = parse_digits(&text);
     // The last digit counts units of 10^-places.
     let places = 4 * (digits.len() as i32 - 1 - weight);
     let wanted = i32::from(scale);
@@ -131,4 +210,75 @@ fn assemble(negative: bool, digits: &[u16], weight: i32, scale: u16) -> Result<N
     };
     let unscaled = if negative { unscaled.negated() } else { unscaled };
     Numeric::finite(unscaled, scale.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn send(unscaled: i128, scale: u8, by: impl Fn(i128, u8, &mut Vec<u8>)) -> Vec<u8> {
+        let mut out = Vec::new();
+        by(unscaled, scale, &mut out);
+        out
+    }
+
+    /// Numbers around each power of ten and of two, of both signs.
+    fn numbers() -> impl Iterator<Item = i128> {
+        let tens = (0..38).map(|n| 10i128.pow(n));
+        let twos = (0..127).map(|n| 1i128 << n);
+        let around = tens.chain(twos).flat_map(|n| [n - 1, n, n + 1, n / 2 * 3, n / 7 * 5]);
+        around.flat_map(|n| [n, -n]).filter(|n| *n != 0)
+    }
+
+    #[test]
+    fn short_numbers_are_sent_as_long_ones() {
+        for unscaled in numbers() {
+            for scale in 0..=38 {
+                let expected = send(unscaled, scale, send_long);
+                assert_eq!(send(unscaled, scale, send_decimal), expected, "{unscaled} at {scale}");
+            }
+        }
+    }
+
+    #[test]
+    fn short_numbers_are_received_as_long_ones() {
+        let mut short = 0;
+        for unscaled in numbers() {
+            for (sent, precision, scale) in (0..=20).flat_map(|sent| [(sent, 38, 20), (sent, 12, 4), (sent, 5, 5)]) {
+                let bytes = send(unscaled, sent, send_long);
+                let expected = receive(&bytes).and_then(|number| number.to_decimal(precision, scale));
+                let found = receive_short(&bytes, precision, scale);
+                short += usize::from(found.is_some());
+                assert!(
+                    found.is_none() || found == expected.clone().ok(),
+                    "{unscaled} at {sent}: {found:?}, {expected:?}"
+                );
+            }
+        }
+        assert!(short > 1_000, "{short}");
+    }
+
+    /// Whatever the words are: a short reading is the long one's, and where that has an error there is none.
+    #[test]
+    fn odd_words_are_received_alike() {
+        let signs = [0u16, 1, 0x4000, 0x8000, 0xc000, 0xffff];
+        let scales = [0u16, 1, 2, 4, 5, 9, 0x3fff, 0x4000, 0x8000];
+        let mut heads = Vec::new();
+        for weight in [0u16, 1, 2, 4, 7, 0xff, 0xfff8, 0xffff] {
+            for sign in signs {
+                heads.extend(scales.map(|scale| [weight, sign, scale]));
+            }
+        }
+        for (count, digit) in [0u16, 1, 2, 4, 5].into_iter().flat_map(|c| [0u16, 1, 120, 9_999, 10_000].map(|d| (c, d)))
+        {
+            for head in &heads {
+                let digits = (0..count).map(|at| if at % 2 == 0 { digit } else { 5_000 });
+                let words = [count].into_iter().chain(*head).chain(digits);
+                let bytes: Vec<u8> = words.flat_map(u16::to_be_bytes).collect();
+                let expected = receive(&bytes).and_then(|number| number.to_decimal(18, 4));
+                let found = receive_short(&bytes, 18, 4);
+                assert!(found.is_none() || found == expected.clone().ok(), "{bytes:?}: {found:?}, {expected:?}");
+            }
+        }
+    }
 }
