@@ -92,6 +92,12 @@ impl Prepared {
         matches!(&self.plan, Plan::Define(definition) if definition.is_secret())
     }
 
+    /// Whether it is answered by rows, which have no columns where `SELECT FROM` asks for none.
+    #[inline]
+    pub fn gives_rows(&self) -> bool {
+        !self.columns.is_empty() || self.plan.is_query()
+    }
+
     /// Its rows are all that it does: nothing of it is left where they are dropped.
     pub fn only_reads(&self) -> bool {
         self.plan.only_reads() && !self.uses_sequences

@@ -162,6 +162,16 @@ impl Plan {
         }
     }
 
+    /// A SELECT, VALUES, or what stands for one.
+    pub fn is_query(&self) -> bool {
+        match self {
+            Plan::Select(_) => true,
+            Plan::Init(init) => init.then.is_query(),
+            Plan::Other(planned) => planned.command() == "SELECT",
+            _ => false,
+        }
+    }
+
     /// Gives or changes rows, and so is no utility statement.
     pub fn is_of_rows(&self) -> bool {
         matches!(

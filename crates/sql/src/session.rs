@@ -1815,7 +1815,7 @@ impl Session {
             return self.commit(Commit { tag, notices, chain: false });
         }
         self.inner.rest();
-        let durable = if statement.columns.is_empty() { None } else { self.depends_on(self.inner.dependency()) };
+        let durable = if statement.gives_rows() { self.depends_on(self.inner.dependency()) } else { None };
         Ok(Step::Done(Outcome { tag, durable, notices }))
     }
 

@@ -633,21 +633,21 @@ impl Conversation {
     }
 
     fn describe(&mut self, target: Target, name: &[u8], output: &mut Output) -> Result<(), SqlError> {
-        let (columns, formats) = match target {
+        let (gives_rows, columns, formats) = match target {
             Target::Statement => {
                 let statement = self.statement(name)?;
                 output.parameter_description(&statement.parameters);
-                (&statement.columns, &ALL_TEXT)
+                (statement.gives_rows(), &statement.columns, &ALL_TEXT)
             }
             Target::Portal => match self.portal(name) {
-                Some(portal) => (&portal.statement.columns, &portal.formats),
+                Some(portal) => (portal.statement.gives_rows(), &portal.statement.columns, &portal.formats),
                 // A cursor of DECLARE is a portal too.
-                None => (self.session.cursor_columns(name).ok_or_else(|| no_portal(name))?, &ALL_TEXT),
+                None => (true, self.session.cursor_columns(name).ok_or_else(|| no_portal(name))?, &ALL_TEXT),
             },
         };
-        match columns.is_empty() {
-            true => output.no_data(),
-            false => output.row_description(columns, formats),
+        match gives_rows {
+            true => output.row_description(columns, formats),
+            false => output.no_data(),
         }
         Ok(())
     }
@@ -848,7 +848,7 @@ impl Conversation {
             return Ok(Turn::On);
         }
         self.statements_begun += 1;
-        (work.gives_rows, work.only_reads) = (!prepared.columns.is_empty(), prepared.only_reads());
+        (work.gives_rows, work.only_reads) = (prepared.gives_rows(), prepared.only_reads());
         work.has_deadline = !prepared.is_short();
         self.ran_long |= work.has_deadline;
         if let Some(read) = self.session.unread_cursor(&prepared) {
@@ -872,7 +872,7 @@ impl Conversation {
             output.empty_query();
             return Ok(Turn::Over);
         }
-        (work.gives_rows, work.only_reads) = (!prepared.columns.is_empty(), prepared.only_reads());
+        (work.gives_rows, work.only_reads) = (prepared.gives_rows(), prepared.only_reads());
         self.statements_begun += 1;
         match progress {
             PortalProgress::Bound => {

@@ -43,6 +43,24 @@ fn analyze_takes_as_long_as_it_takes() {
 }
 
 #[test]
+fn rows_without_columns_are_rows() {
+    let mut client = connect();
+    client.query("create table simple_bare(id int primary key)");
+    client.query("insert into simple_bare values (1), (2)");
+    for query in
+        ["select from simple_bare", "select from generate_series(1, 1) union all select from simple_bare where id = 1"]
+    {
+        let [columns, rows @ .., complete, ready] = &client.query(query)[..] else { panic!("{query}") };
+        assert_eq!(
+            (columns, complete, ready),
+            (&Reply::Columns(vec![]), &Reply::Complete("SELECT 2".into()), &Reply::Ready('I'))
+        );
+        assert_eq!(rows, [Reply::Row(vec![]), Reply::Row(vec![])], "{query}");
+    }
+    assert_eq!(client.query("delete from simple_bare"), [Reply::Complete("DELETE 2".into()), Reply::Ready('I')]);
+}
+
+#[test]
 fn nothing_to_do_is_an_empty_query() {
     let mut client = connect();
     for script in ["", " ;; ", "-- a comment", "/* another */"] {
