@@ -157,7 +157,11 @@ impl Binder<'_> {
             _ => (relation_name(name)?, None),
         };
         let found = match &self.through {
-            Some(through) => through.columns.iter().find(|(name, _)| *name == wanted).map(|(_, column)| *column),
+            Some(through) => {
+                let column = through.columns.iter().find(|(name, _)| *name == wanted).map(|(_, column)| *column);
+                column.map_or(Ok(()), |column| through.check_set(column))?;
+                column
+            }
             None => table.named_column(&wanted).map(|column| column as u16),
         };
         match (found, field) {
@@ -178,9 +182,11 @@ impl Binder<'_> {
         }
     }
 
-    /// 42601 where a view that shows a column twice is given both.
+    /// 42601 where a view that shows a column twice is given both, 0A000 where a computed one is given.
     pub fn check_once(&self, table: &Table, targets: &[u16]) -> Result<(), SqlError> {
-        let mut all = targets.iter().enumerate().filter(|_| self.through.is_some());
+        let Some(through) = &self.through else { return Ok(()) };
+        targets.iter().try_for_each(|&column| through.check_set(column))?;
+        let mut all = targets.iter().enumerate();
         let again = all.find(|(at, column)| targets[..*at].contains(column));
         again.map_or(Ok(()), |(_, &column)| Err(twice(table, column)))
     }
@@ -220,7 +226,8 @@ impl Binder<'_> {
         query: &ast::Query,
         explicit: bool,
     ) -> Bind<InsertSource> {
-        self.output_types = targets.iter().map(|&c| table.def.columns[usize::from(c)].ty).collect();
+        let type_of = |&column: &u16| table.def.columns.get(usize::from(column)).map_or(Type::Text, |c| c.ty);
+        self.output_types = targets.iter().map(type_of).collect();
         let query = self.query(query)?;
         check_width(query.columns.len(), targets, explicit)?;
         self.check_once(table, targets)?;

@@ -5,7 +5,7 @@
 
 use super::more::{interval_args, is_operator_function, operator_function, row_items};
 use super::names::{RelationName, namespace_named};
-use super::record::must_compare;
+use super::record::{RecordsAre, must_compare};
 use super::scope::{Found, Scope, fold, relation_name};
 use super::types::{kept_enum, type_of};
 use super::{Bind, Binder, PLACEHOLDERS, Refusal};
@@ -371,7 +371,12 @@ impl Binder<'_> {
                 return self.rows(&l, op, &r, scope);
             }
             let (left, right) = (self.bind(left, scope)?, self.bind(right, scope)?);
-            return self.compare(op, left, right);
+            let of_records = match op {
+                BinaryOp::Eq => self.compare_records(RecordsAre::Equal, &left, &right)?,
+                BinaryOp::Ne => self.compare_records(RecordsAre::Unequal, &left, &right)?,
+                _ => None,
+            };
+            return of_records.map_or_else(|| self.compare(op, left, right), Ok);
         }
         let insensitive = match op {
             B::PGLikeMatch => Some((false, false)),
@@ -543,6 +548,10 @@ impl Binder<'_> {
             return self.rows_distinct(&l, &r, negated, scope);
         }
         let (left, right) = (self.bind(left, scope)?, self.bind(right, scope)?);
+        let how = if negated { RecordsAre::NotDistinct } else { RecordsAre::Distinct };
+        if let Some(compared) = self.compare_records(how, &left, &right)? {
+            return Ok(compared);
+        }
         let (operator, left, right) = self.comparison(BinaryOp::Eq, left, right)?;
         Ok(Bound::new(Expr::Distinct { operator, left: Box::new(left), right: Box::new(right), negated }, Type::Bool))
     }

@@ -8,7 +8,7 @@ use crate::compiled::estimate::shares;
 use crate::compiled::query::{Query, Step};
 use crate::error::SqlError;
 use crate::expr::Expr;
-use crate::parse::call_of;
+use crate::parse::{call_of, columns_and_alias};
 use crate::rows::Column;
 use crate::value::Datum;
 use crate::value::cast::CastContext;
@@ -47,7 +47,7 @@ impl From {
 
     pub fn widths(&self) -> Vec<usize> {
         let sources = self.scope.sources.iter();
-        sources.map(|s| s.columns.len()).collect()
+        sources.map(|s| s.columns.len() - s.computed.len()).collect()
     }
 
     pub(super) fn add(&mut self, source: ScopeSource, computed: Option<Access>) -> Bind<u16> {
@@ -272,6 +272,9 @@ impl Binder<'_> {
             JoinConstraint::On(on) => {
                 let scope = from.scope.behind(first);
                 conjuncts(self.condition(on, "JOIN/ON", &scope)?)
+            }
+            JoinConstraint::Using(columns) if columns_and_alias(columns).1.is_some() => {
+                return not_compiled("a name for the columns of USING");
             }
             JoinConstraint::Using(columns) => self.using(columns, &before, source, from)?,
             JoinConstraint::None if !left => Vec::new(),

@@ -2,7 +2,7 @@
 
 use super::expr::Bound;
 use super::from::{From, conjuncts, is_bare, plan_loops, refuse_rescans};
-use super::record::{by_fields, fields_of, must_compare};
+use super::record::{RECORD, by_fields, fields_of, must_compare, named_fields};
 use super::scope::{Scope, ScopeColumn, fold, relation_name};
 use super::{Bind, Binder, PLACEHOLDERS, Refusal, not_compiled};
 use crate::compiled::access::{Access, WantedOrder};
@@ -11,7 +11,7 @@ use crate::compiled::query::{LockWait, Query, RowLocking, SortKey, Step};
 use crate::compiled::sort::KeyOrder;
 use crate::error::SqlError;
 use crate::expr::Expr;
-use crate::parse::{RowLock, locking, span_position};
+use crate::parse::{RowLock, distinct_keys, locking, row_of_fields, span_position};
 use crate::rows::Column;
 use crate::value::aggregate::Gathered;
 use crate::value::cast::CastContext;
@@ -366,6 +366,10 @@ impl Binder<'_> {
         let mut items = Vec::with_capacity(projection.len());
         for item in projection {
             match item {
+                SelectItem::UnnamedExpr(ast::Expr::Function(function)) if row_of_fields(function).is_some() => {
+                    let row = row_of_fields(function).expect("it was just seen");
+                    self.fields(row, scope, &mut items)?;
+                }
                 SelectItem::UnnamedExpr(expr) => {
                     let name = column_name(expr);
                     items.push(self.item(expr, name, items.len(), scope)?);
@@ -403,6 +407,20 @@ impl Binder<'_> {
             return Err(SqlError::new("54011", message).into());
         }
         Ok(items)
+    }
+
+    /// `(row).*`: one output for each field.
+    fn fields(&mut self, row: &ast::Expr, scope: &Scope, items: &mut Vec<Item>) -> Bind<()> {
+        let Bound { expr, ty, .. } = self.bind(row, scope)?;
+        let Some(fields) = named_fields(&expr) else {
+            if ty == Some(RECORD) {
+                return not_compiled(format!("the fields of {row}"));
+            }
+            let name = ty.map_or("unknown", pgtype::name);
+            return Err(SqlError::new("42809", format!("type {name} is not composite")).into());
+        };
+        items.extend(fields.into_iter().map(|(name, expr, ty)| Item { expr, ty, name, is_computed: true }));
+        Ok(())
     }
 
     fn item(&mut self, ast: &ast::Expr, name: String, at: usize, scope: &Scope) -> Bind<Item> {
@@ -512,6 +530,8 @@ impl Binder<'_> {
         if !modifiers.is_empty() {
             return not_compiled(format!("{group_by}"));
         }
+        // Of keys alone there is one set.
+        let (list, _) = distinct_keys(list);
         if list.is_empty() {
             return Ok(None);
         }

@@ -1,7 +1,7 @@
 //! What does a row mean where a value is asked for? `ROW(a, b)`, and the name of a source alone, which is its whole row.
 //!
-//! A row is a value that can be shown, counted, put into JSON and taken apart by field. As a value it has no order and no equality here: rows are
-//! compared, sorted and told apart field by field, where they are written out (`more`, [`by_fields`]).
+//! A row is a value that can be shown, counted, put into JSON and taken apart by field. As a value it has no order, and an equality
+//! where it is known of what it is made: rows are compared, sorted and told apart field by field (`more`, [`by_fields`]).
 
 use super::expr::Bound;
 use super::more::row_items;
@@ -10,12 +10,23 @@ use super::{Bind, Binder, not_compiled};
 use crate::error::SqlError;
 use crate::expr::Expr;
 use crate::value::Datum;
+use crate::value::operator::BinaryOp;
+use crate::value::pgtype::name as type_name;
 use crate::view::TABLEOID;
 use freshet_engine::schema::{SystemKind, Type};
 use sqlparser::ast::{self, AccessExpr, FunctionArg, FunctionArgExpr, FunctionArguments, Ident};
 
 /// The function that makes a row of names and values in turn; no statement can call it.
 pub const MAKE: &str = "row of";
+
+/// How two rows are compared.
+#[derive(Clone, Copy)]
+pub enum RecordsAre {
+    Equal,
+    Unequal,
+    Distinct,
+    NotDistinct,
+}
 
 /// The type of a row.
 pub const RECORD: Type = Type::System(SystemKind::Record);
@@ -40,6 +51,17 @@ pub fn fields_of(expr: &Expr) -> Option<Vec<(Expr, Type)>> {
     function.makes_row().then(|| pairs.map(|(pair, types)| (pair[1].clone(), types[1])).collect())
 }
 
+/// The same with their names.
+pub fn named_fields(expr: &Expr) -> Option<Vec<(String, Expr, Type)>> {
+    let Expr::Call { args, .. } = expr else { return None };
+    let names = args.chunks_exact(2).map(|pair| match &pair[0] {
+        Expr::Const(Datum::Bytes(name)) => String::from_utf8_lossy(name).into_owned(),
+        _ => String::new(),
+    });
+    let fields = fields_of(expr)?;
+    Some(names.zip(fields).map(|(name, (expr, ty))| (name, expr, ty)).collect())
+}
+
 /// What sorting or grouping by an expression goes by: itself, or a row's fields.
 pub fn by_fields(expr: Expr, ty: Type) -> Vec<(Expr, Type)> {
     match fields_of(&expr) {
@@ -48,7 +70,63 @@ pub fn by_fields(expr: Expr, ty: Type) -> Vec<(Expr, Type)> {
     }
 }
 
+/// A row that is made here: what tells that there is none, and its fields.
+type Parts = (Option<Expr>, Vec<(Expr, Type)>);
+
+fn parts_of(expr: &Expr) -> Option<Parts> {
+    match expr {
+        Expr::Case { branches, otherwise: Some(record) } => match branches.as_slice() {
+            [(is_missing, value)] if *value == Expr::NULL => Some((Some(is_missing.clone()), fields_of(record)?)),
+            _ => None,
+        },
+        record => Some((None, fields_of(record)?)),
+    }
+}
+
 impl Binder<'_> {
+    /// `t = u`, `t <> u`, `t IS [NOT] DISTINCT FROM u` of two rows of which one at least is no list of values. As values rows with nulls in the
+    /// same places are equal. `None`: they are no rows that are made here.
+    pub(super) fn compare_records(&mut self, how: RecordsAre, left: &Bound, right: &Bound) -> Bind<Option<Bound>> {
+        if left.ty != Some(RECORD) || right.ty != Some(RECORD) {
+            return Ok(None);
+        }
+        let (Some((no_left, left)), Some((no_right, right))) = (parts_of(&left.expr), parts_of(&right.expr)) else {
+            return Ok(None);
+        };
+        if left.len() != right.len() {
+            let message = "cannot compare record types with different numbers of columns";
+            return Err(SqlError::new("42804", message).into());
+        }
+        let mut same = Vec::with_capacity(left.len());
+        for (at, ((left, of_left), (right, of_right))) in left.into_iter().zip(right).enumerate() {
+            if !crate::value::cast::same_base(of_left, of_right) {
+                let (of_left, of_right) = (type_name(of_left), type_name(of_right));
+                let types = format!("cannot compare dissimilar column types {of_left} and {of_right}");
+                return Err(SqlError::new("42804", format!("{types} at record column {}", at + 1)).into());
+            }
+            must_compare(of_left, "equality")?;
+            let (left, right) = (Bound::new(left, of_left), Bound::new(right, of_right));
+            let (operator, left, right) = self.comparison(BinaryOp::Eq, left, right)?;
+            let (left, right) = (Box::new(left), Box::new(right));
+            same.push(Expr::Distinct { operator, left, right, negated: true });
+        }
+        let (equal, truth) = (Expr::And(same), |value| Expr::Const(Datum::Bool(value)));
+        let is_wanted = matches!(how, RecordsAre::Equal | RecordsAre::NotDistinct);
+        let value = if is_wanted { equal } else { Expr::Not(Box::new(equal)) };
+        let missing: Vec<Expr> = no_left.into_iter().chain(no_right).collect();
+        if missing.is_empty() {
+            return Ok(Some(Bound::new(value, Type::Bool)));
+        }
+        let branches = match how {
+            RecordsAre::Equal | RecordsAre::Unequal => vec![(Expr::Or(missing), Expr::NULL)],
+            RecordsAre::Distinct | RecordsAre::NotDistinct if missing.len() == 2 => {
+                vec![(Expr::And(missing.clone()), truth(is_wanted)), (Expr::Or(missing), truth(!is_wanted))]
+            }
+            RecordsAre::Distinct | RecordsAre::NotDistinct => vec![(Expr::Or(missing), truth(!is_wanted))],
+        };
+        Ok(Some(Bound::new(Expr::Case { branches, otherwise: Some(Box::new(value)) }, Type::Bool)))
+    }
+
     /// `ROW(a, b)`: its fields are called f1, f2, ...
     pub(super) fn row_value(&mut self, items: &[&ast::Expr], scope: &Scope) -> Bind<Bound> {
         let bound = self.bind_all(items, scope)?;

@@ -68,6 +68,8 @@ pub struct ScopeSource {
     pub is_scalar: bool,
     /// A column without a name that has a value in every row, of a query that an outer join may extend.
     pub present: Option<u16>,
+    /// What the last columns are computed by: those of a view that are no columns of the table which is changed through it.
+    pub computed: Vec<Expr>,
 }
 
 impl ScopeSource {
@@ -83,6 +85,7 @@ impl ScopeSource {
             nullable: false,
             is_scalar: false,
             present: None,
+            computed: Vec::new(),
         }
     }
 
@@ -258,7 +261,12 @@ impl Scope {
 
     /// The expression that reads a column.
     pub fn expr(&self, found: Found) -> Expr {
-        match self.sources[usize::from(found.source)].table {
+        let source = &self.sources[usize::from(found.source)];
+        let stored = source.columns.len() - source.computed.len();
+        if let Some(computed) = usize::from(found.column).checked_sub(stored).and_then(|at| source.computed.get(at)) {
+            return computed.clone();
+        }
+        match source.table {
             Some(_) => Expr::Column { source: found.source, column: found.column },
             None => Expr::Cell { source: found.source, column: found.column },
         }

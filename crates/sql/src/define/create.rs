@@ -62,8 +62,15 @@ pub struct NewTable {
     pub keys: Vec<Key>,
     /// Tables whose indexes it gets too.
     pub likes: Vec<LikeIndexes>,
-    /// Of its columns, by their numbers from 1.
-    pub comments: Vec<(u16, String)>,
+    pub comments: Vec<(Commented, String)>,
+}
+
+/// What of a table a comment is about.
+pub enum Commented {
+    /// By its number from 1.
+    Column(u16),
+    Index(String),
+    Constraint(String),
 }
 
 impl NewTable {
@@ -130,8 +137,20 @@ impl Definer<'_> {
         self.bind_constraints(&mut new)?;
         let comments = std::mem::take(&mut new.comments);
         let id = self.make_table(new)?;
-        for (column, comment) in comments {
-            self.engine.set_comment(id.0, column, Some(&comment))?;
+        let made = self.engine.schema().table_by_id(id).cloned();
+        for (of, comment) in comments {
+            let index =
+                |name: String| made.iter().flat_map(|t| &t.indexes).find(|i| i.def.name == name).map(|i| i.id.0);
+            let constraint =
+                |name: String| made.iter().flat_map(|t| &t.def.constraints).find(|c| c.name == name).map(|c| c.id);
+            let (object, column) = match of {
+                Commented::Column(column) => (Some(id.0), column),
+                Commented::Index(name) => (index(name), 0),
+                Commented::Constraint(name) => (constraint(name), 0),
+            };
+            if let Some(object) = object {
+                self.engine.set_comment(object, column, Some(&comment))?;
+            }
         }
         if let Some(drops) = on_commit_drops(create.on_commit) {
             self.temporary.on_commit.push((id, drops));

@@ -1,6 +1,6 @@
 //! What does CREATE TABLE (LIKE t INCLUDING ...) take from another table?
 
-use super::create::{NewTable, expression_name};
+use super::create::{Commented, NewTable, expression_name};
 use super::{Definer, Done, unused};
 use crate::bind::types::type_of;
 use crate::error::SqlError;
@@ -14,6 +14,8 @@ use std::sync::Arc;
 pub struct LikeIndexes {
     table: Arc<Table>,
     places: Vec<Option<u16>>,
+    /// Whether their comments are copied.
+    comments: bool,
 }
 
 impl Definer<'_> {
@@ -53,18 +55,21 @@ impl Definer<'_> {
                 self.identity_like(&table, at as u16, place, new)?;
             }
             if let Some(comment) = schema.comment(table.id.0, at as u16 + 1).filter(|_| has("comments")) {
-                new.comments.push((place + 1, comment.to_string()));
+                new.comments.push((Commented::Column(place + 1), comment.to_string()));
             }
         }
         for constraint in table.def.constraints.iter().filter(|_| has("constraints")) {
             if let ConstraintKind::Check { condition, .. } = &constraint.kind {
                 let expr = Box::new(parse_expression(condition)?);
+                if let Some(comment) = schema.comment(constraint.id, 0).filter(|_| has("comments")) {
+                    new.comments.push((Commented::Constraint(constraint.name.clone()), comment.to_string()));
+                }
                 let name = Some(constraint.name.clone());
                 new.constraints.push(super::constraint::NewConstraint::Check { name, expr });
             }
         }
         if has("indexes") {
-            new.likes.push(LikeIndexes { table, places });
+            new.likes.push(LikeIndexes { table, places, comments: has("comments") });
         }
         Ok(())
     }
@@ -82,13 +87,16 @@ impl Definer<'_> {
 
     /// The indexes and keys of the tables that LIKE names, under names of their own.
     pub(super) fn indexes_like(&mut self, new: &mut NewTable) -> Done<()> {
-        for LikeIndexes { table, places } in std::mem::take(&mut new.likes) {
+        for LikeIndexes { table, places, comments } in std::mem::take(&mut new.likes) {
             for index in &table.indexes {
                 if index.def.primary && new.indexes.iter().any(|i| i.primary) {
                     let message = format!("multiple primary keys for table \"{}\" are not allowed", new.def.name);
                     return Err(SqlError::new("42P16", message).into());
                 }
                 let copy = self.index_like(&table, &index.def, &places, new)?;
+                if let Some(comment) = self.engine.schema().comment(index.id.0, 0).filter(|_| comments) {
+                    new.comments.push((Commented::Index(copy.name.clone()), comment.to_string()));
+                }
                 let at = if copy.primary { 0 } else { new.indexes.len() };
                 new.indexes.insert(at, copy);
             }

@@ -20,6 +20,7 @@
 //! | `INTERVAL (2) '1.234 s'` | `CAST ('1.234 s' AS INTERVAL (2))`: the parser forgets the digits |
 //! | `TABLE t ORDER BY a` | `SELECT * FROM t ORDER BY a`: the parser takes two words more for the name |
 //! | `a <>-1`, `j->-1` | `a <> -1`, `j -> -1`: an operator does not end in a sign |
+//! | `COLLATION FOR (x)` | `pg_collation_for(x)` |
 //! | `normalize(x, NFD)` | `normalize(x, 'NFD')` |
 //! | `UNIQUE (a) INCLUDE (b, c)` | `UNIQUE (a, b "<marker>include", c "<marker>include")`, which [`keys_and_carried`] tells apart |
 //! | `ON CONFLICT (lower(a))` | `ON CONFLICT ("<marker>lower(a)")`, which [`conflict_key`] reads |
@@ -50,6 +51,7 @@ struct Met {
     no: bool,
     include: bool,
     normal: bool,
+    collation: bool,
 }
 
 impl Met {
@@ -74,6 +76,7 @@ impl Met {
                     Keyword::EXCLUDE => met.exclude = true,
                     Keyword::NO => met.no = true,
                     Keyword::INCLUDE => met.include = true,
+                    Keyword::COLLATION => met.collation = true,
                     Keyword::NFC | Keyword::NFD | Keyword::NFKC | Keyword::NFKD => met.normal = true,
                     _ => {}
                 },
@@ -86,9 +89,9 @@ impl Met {
     fn is_any(&self) -> bool {
         let Met { trim, substring, fetch, using, array, rows, signs, conflict, set_columns, table, interval, .. } =
             *self;
-        let Met { variadic, range, exclude, no, include, normal, .. } = *self;
+        let Met { variadic, range, exclude, no, include, normal, collation, .. } = *self;
         let of_calls = trim || substring || rows || variadic || range || interval || exclude || no || normal;
-        of_calls || fetch || using || array || signs || conflict || set_columns || table || include
+        of_calls || fetch || using || array || signs || conflict || set_columns || table || include || collation
     }
 }
 
@@ -102,7 +105,7 @@ pub(super) fn with_plain_forms(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan>
         return tokens;
     }
     let mut tokens = super::mend::words_of(tokens);
-    let mends: [(bool, Mend); 17] = [
+    let mends: [(bool, Mend); 18] = [
         (met.signs, part_sign),
         (met.trim, trim),
         (met.substring, |tokens, at| substring(tokens, at)),
@@ -120,6 +123,7 @@ pub(super) fn with_plain_forms(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan>
         (met.no, no_inherit),
         (met.include, include),
         (met.normal, |tokens, at| normal_form(tokens, at)),
+        (met.collation, collation_for),
     ];
     for (_, mend) in mends.into_iter().filter(|(is_met, _)| *is_met) {
         // From the end, so that places before it stay.
@@ -341,6 +345,16 @@ fn normal_form(tokens: &mut [TokenWithSpan], at: usize) {
     }
 }
 
+fn collation_for(tokens: &mut Vec<TokenWithSpan>, at: usize) {
+    let is_form = word(tokens, at) == Keyword::COLLATION
+        && word(tokens, at + 1) == Keyword::FOR
+        && is(tokens, at + 2, &Token::LParen);
+    if is_form {
+        tokens[at].token = Token::make_word("pg_collation_for", None);
+        tokens.remove(at + 1);
+    }
+}
+
 const CARRIED: &str = "include";
 
 /// Behind the columns of a key, or of an index that is made.
@@ -487,7 +501,8 @@ fn rows(tokens: &mut Vec<TokenWithSpan>, at: usize) {
 
 /// A definition as its tree writes it, with PostgreSQL's words again for what stands in marked names.
 pub fn in_own_words(shown: &str) -> String {
-    let mut text = shown.replace(&format!("\"{MARKER}{ROWS}\"("), "ROWS FROM (");
+    let text = shown.replace(&format!("\"{MARKER}{ROWS}\"("), "ROWS FROM (");
+    let mut text = super::joins::in_own_words(super::groups::in_own_words(&super::fields::in_own_words(text)));
     let marked = format!(" OF \"{MARKER}");
     while let Some(at) = text.find(&marked) {
         let words = at + marked.len();

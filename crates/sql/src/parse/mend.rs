@@ -16,6 +16,8 @@
 //! | `CREATE RECURSIVE VIEW v (a) AS ...` | `CREATE VIEW v (a) AS WITH RECURSIVE v (a) AS (...) SELECT a FROM v` |
 //! | `CREATE TABLE t (a, b) AS` | `CREATE TABLE t (a text, b text) AS`: the types are the query's |
 //! | `CREATE TABLE t (CHECK (...) NOT VALID)` | without NOT VALID |
+//! | `CREATE TABLE t (...) WITHOUT OIDS` | without them |
+//! | `DROP DATABASE d WITH (FORCE)` | `DROP DATABASE d` |
 //! | `EXPLAIN (SELECT ...)` | `EXPLAIN (COSTS) (SELECT ...)`: the grammar takes the first parenthesis for the options |
 //! | `((SELECT ...) UNION ...)` as a value | `(SELECT * FROM ((SELECT ...) UNION ...) AS "<marker>")` |
 //! | `IN ((SELECT ...), 1)` | `IN (COALESCE((SELECT ...)), 1)`: the grammar takes the first parenthesis for the whole |
@@ -97,6 +99,8 @@ pub fn mend(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
         return without_deferrable(tokens);
     }
     let tokens = super::forms::with_plain_forms(tokens);
+    let tokens = super::joins::with_parentheses(tokens);
+    let tokens = super::groups::with_plain_groups(tokens);
     let first = tokens.iter().find(|t| !matches!(t.token, Token::Whitespace(_)));
     let has = |tokens: &[TokenWithSpan], word| tokens.iter().any(|t| keyword(Some(t)) == word);
     let tokens = match keyword(first) {
@@ -115,7 +119,11 @@ pub fn mend(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     let tokens = if changes { merged(tokens) } else { tokens };
     let has_parts = has(&tokens, Keyword::SET) && tokens.iter().any(|t| t.token == Token::LBracket);
     let tokens = if has_parts { super::element::with_parts(words_of(tokens)) } else { tokens };
-    let tokens = if tokens.iter().any(|t| t.token == Token::Mul) { with_plain_rows(tokens) } else { tokens };
+    let tokens = if tokens.iter().any(|t| t.token == Token::Mul) {
+        super::fields::with_fields(with_plain_rows(tokens))
+    } else {
+        tokens
+    };
     let tokens = if has(&tokens, Keyword::OPERATOR) { with_plain_operators(words_of(tokens)) } else { tokens };
     let is_like = |t: &TokenWithSpan| matches!(keyword(Some(t)), Keyword::LIKE | Keyword::ILIKE);
     let tokens = if tokens.iter().any(is_like) { with_operators_for_likes(words_of(tokens)) } else { tokens };
@@ -213,9 +221,19 @@ fn with_derived_values(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     mended
 }
 
-/// `DROP INDEX CONCURRENTLY`: no reader waits for any.
+/// `DROP INDEX CONCURRENTLY`: no reader waits for any. `DROP DATABASE d WITH (FORCE)`: there is none that others use.
 fn dropped(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     let mut words = words_of(tokens);
+    let end = words.len();
+    let is_forced = keyword(words.get(1)) == Keyword::DATABASE
+        && end > 5
+        && words[end - 3].token == Token::LParen
+        && is_word(words.get(end - 2), "force")
+        && words[end - 1].token == Token::RParen;
+    if is_forced {
+        words.truncate(end - 3);
+        words.pop_if(|last| keyword(Some(last)) == Keyword::WITH);
+    }
     if keyword(words.get(1)) == Keyword::INDEX && keyword(words.get(2)) == Keyword::CONCURRENTLY {
         words.remove(2);
     }
@@ -356,6 +374,11 @@ fn created(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     super::forms::like_columns(&mut tokens, open);
     super::forms::strict_columns(&mut tokens, open);
     for at in (1..tokens.len()).rev() {
+        let has_no_oids = is_word(tokens.get(at), "oids") && keyword(tokens.get(at - 1)) == Keyword::WITHOUT;
+        if has_no_oids && at > 1 && tokens[at - 2].token == Token::RParen {
+            tokens.drain(at - 1..=at);
+            continue;
+        }
         let is_valid = is_word(tokens.get(at), "valid") && keyword(tokens.get(at - 1)) == Keyword::NOT;
         // As it is anyway.
         let is_distinct = keyword(tokens.get(at)) == Keyword::DISTINCT && is_word(tokens.get(at - 1), "nulls");

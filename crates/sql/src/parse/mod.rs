@@ -7,8 +7,11 @@ pub mod analyze;
 pub mod copy;
 pub mod channel;
 mod element;
+mod fields;
 mod forms;
 mod grammar;
+mod groups;
+mod joins;
 mod mend;
 mod missing;
 pub mod named;
@@ -34,12 +37,17 @@ pub use storage::{StorageOption, Stored, stored_of};
 pub use upkeep::Kept;
 
 pub use element::{Part, part_of};
+pub use fields::row_of_fields;
 pub use forms::{Like, conflict_key, in_own_words, keys_and_carried, like_of, set_columns};
 #[cfg(feature = "query")]
 pub use forms::{exclusion_of, rows_from};
 use freshet_engine::txn::LockMode;
 use grammar::Grammar;
 pub use grammar::call_of;
+pub use groups::distinct_keys;
+#[cfg(feature = "query")]
+pub use groups::{is_none, is_sets};
+pub use joins::columns_and_alias;
 #[cfg(feature = "query")]
 pub use mend::is_nothing;
 pub use mend::{RowLock, locking, locking_all};
@@ -524,6 +532,22 @@ pub fn first_parameter(sql: &str) -> Option<(String, Option<usize>)> {
         Token::Placeholder(name) => Some((name.clone(), span_position(sql, token.span))),
         _ => None,
     })
+}
+
+/// The statement with these expressions in the place of its parameters.
+pub fn with_values(sql: &str, values: &[String]) -> Result<String, SqlError> {
+    let tokens = tokenize(sql)?;
+    let mut offsets = Offsets::new(sql);
+    let (mut text, mut start) = (String::new(), 0);
+    for token in &tokens {
+        let Token::Placeholder(name) = &token.token else { continue };
+        let value = name[1..].parse::<usize>().ok().and_then(|number| values.get(number.checked_sub(1)?));
+        let at = offsets.advance_to(token.span.start);
+        text += &sql[start..at];
+        text += value.map_or(name.as_str(), String::as_str);
+        start = at + name.len();
+    }
+    Ok(text + &sql[start..])
 }
 
 /// What the modes of a BEGIN or SET TRANSACTION say of DEFERRABLE; the last word counts.

@@ -15,8 +15,7 @@ pub enum NamedStatement {
         sql: String,
     },
     Execute {
-        /// What says EXPLAIN, and how; empty: it runs.
-        explain: String,
+        around: Around,
         name: String,
         arguments: Vec<Expr>,
         /// Their text, and how many characters stand before it.
@@ -48,6 +47,16 @@ pub enum NamedStatement {
     },
 }
 
+/// What stands around an EXECUTE.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Around {
+    Nothing,
+    /// What says EXPLAIN, and how.
+    Explain(String),
+    /// CREATE TABLE up to AS, and what stands behind the EXECUTE: WITH [NO] DATA.
+    Create(String, String),
+}
+
 /// Where FETCH and MOVE go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Direction {
@@ -64,9 +73,12 @@ pub enum Direction {
 pub fn parse_named(words: &[&TokenWithSpan], sql: &str) -> Result<Option<NamedStatement>, SqlError> {
     let mut words = Words { sql, words, at: 0 };
     let commands = ["prepare", "execute", "deallocate", "declare", "fetch", "move", "close", "update", "delete"];
-    let explain = explained(&mut words)?.unwrap_or_default();
+    if let Some(create) = created(&mut words) {
+        return execute(&mut words, Around::Create(create, String::new())).map(Some);
+    }
+    let around = explained(&mut words)?.map_or(Around::Nothing, Around::Explain);
     let named = match words.takes_one_of(&commands) {
-        Some(1) => execute(&mut words, explain)?,
+        Some(1) => execute(&mut words, around)?,
         Some(0) => prepare(&mut words)?,
         Some(2) => {
             words.takes("prepare");
@@ -135,7 +147,20 @@ fn explained(words: &mut Words<'_>) -> Result<Option<String>, SqlError> {
     Ok(text)
 }
 
-fn execute(words: &mut Words<'_>, explain: String) -> Result<NamedStatement, SqlError> {
+/// The text of a CREATE TABLE AS before its EXECUTE, which is passed. `None`: it is something else.
+fn created(words: &mut Words<'_>) -> Option<String> {
+    if !words.is("create") {
+        return None;
+    }
+    let is = |at: usize, word: &str| words.words.get(at).is_some_and(|t| super::is_word(&t.token, word));
+    let execute = (3..words.words.len()).find(|&at| is(at, "execute") && is(at - 1, "as"))?;
+    (1..4).any(|at| is(at, "table")).then(|| {
+        words.at = execute + 1;
+        words.text_between(0, execute).to_owned()
+    })
+}
+
+fn execute(words: &mut Words<'_>, mut around: Around) -> Result<NamedStatement, SqlError> {
     let name = words.name()?;
     let mut sql = String::new();
     let mut before = 0;
@@ -146,7 +171,16 @@ fn execute(words: &mut Words<'_>, explain: String) -> Result<NamedStatement, Sql
     }
     let arguments =
         if sql.is_empty() { Vec::new() } else { parse_expressions(&sql).map_err(|error| moved(error, before))? };
-    Ok(NamedStatement::Execute { explain, name, arguments, sql, before })
+    if let Around::Create(_, behind) = &mut around {
+        let start = words.at;
+        if words.takes("with") {
+            words.takes("no");
+            words.expect("data")?;
+        }
+        words.expect_end()?;
+        *behind = words.text_between(start, words.at).to_owned();
+    }
+    Ok(NamedStatement::Execute { around, name, arguments, sql, before })
 }
 
 /// The position in the whole of an error in a part.

@@ -165,7 +165,8 @@ impl Planner<'_> {
             })?;
             return Ok((rel, Given::each(targets.len())));
         }
-        binder.output_types = targets.iter().map(|&c| table.def.columns[usize::from(c)].ty).collect();
+        let type_of = |&column: &u16| table.def.columns.get(usize::from(column)).map_or(Type::Text, |c| c.ty);
+        binder.output_types = targets.iter().map(type_of).collect();
         let rel = self.query(binder, query)?;
         crate::bind::change::check_width(rel.columns.len(), targets, explicit)?;
         binder.check_once(table, targets)?;

@@ -16,6 +16,7 @@ use crate::bind::{Bind, Binder, locks_for};
 use crate::define::view::tables_of;
 use crate::error::SqlError;
 use crate::expr::Expr;
+use crate::parse::columns_and_alias;
 use crate::value::Datum;
 use crate::value::operator::BinaryOp;
 use crate::view::{Cells, Relation};
@@ -56,6 +57,35 @@ fn asking_join(join: &Join) -> Bind<Option<Join>> {
     let relation = TableFactor::Derived { lateral: true, subquery, alias: Some(alias), sample: None };
     let always = JoinConstraint::On(ast::Expr::value(ast::Value::Boolean(true)));
     Ok(Some(Join { relation, global: *global, join_operator: JoinOperator::LeftOuter(always) }))
+}
+
+/// The columns that USING merged are a source of their own, too, if they are named: `x.a` and `x.*` mean them, `*` and `a` do not.
+fn name_merged(item: &mut FromRel, join: &Join) -> Bind<()> {
+    let (JoinOperator::Join(constraint)
+    | JoinOperator::Inner(constraint)
+    | JoinOperator::Left(constraint)
+    | JoinOperator::LeftOuter(constraint)
+    | JoinOperator::Right(constraint)
+    | JoinOperator::RightOuter(constraint)
+    | JoinOperator::FullOuter(constraint)) = &join.join_operator
+    else {
+        return Ok(());
+    };
+    let JoinConstraint::Using(columns) = constraint else { return Ok(()) };
+    let (columns, Some(alias)) = columns_and_alias(columns) else { return Ok(()) };
+    let merged = &item.scope.first[..columns.len()];
+    let place = |found: &Found| (usize::from(found.source), usize::from(found.column));
+    let column = |found: &Found| {
+        let (source, column) = place(found);
+        item.scope.sources[source].columns[column].clone()
+    };
+    let named: Vec<ScopeColumn> = merged.iter().map(column).collect();
+    let leaves = merged.iter().map(place).map(|(source, column)| item.sources[source][column].clone()).collect();
+    let mut source = ScopeSource::of_columns(alias.to_owned(), named);
+    source.merged = (0..columns.len() as u16).collect();
+    item.scope.add(source)?;
+    item.sources.push(leaves);
+    Ok(())
 }
 
 fn is_true(condition: &Expr) -> bool {
@@ -445,7 +475,7 @@ impl Planner<'_> {
         self.asks_pairs.set(false);
         let joined = self.join_sides(binder, item, join, first);
         if !self.asks_pairs.take() {
-            return joined;
+            return joined.and_then(|()| name_merged(item, join));
         }
         // In the other way of planning, what is joined is found for each row before it.
         self.is_correlated.set(true);
@@ -453,7 +483,8 @@ impl Planner<'_> {
         match asking_join(join)? {
             Some(asking) if self.per_row => {
                 *item = before;
-                self.join_sides(binder, item, &asking, first)
+                self.join_sides(binder, item, &asking, first)?;
+                name_merged(item, join)
             }
             _ => joined,
         }
@@ -496,6 +527,7 @@ impl Planner<'_> {
                 Some(condition)
             }
             JoinConstraint::Using(columns) => {
+                let columns = columns_and_alias(columns).0;
                 let names = columns.iter().map(relation_name).collect::<Result<Vec<_>, _>>()?;
                 Some(self.using(binder, &names, &before.behind(first), item, kind)?)
             }

@@ -2,6 +2,7 @@
 
 use super::plan::refuse;
 use crate::bind::Bind;
+use crate::parse::{is_none, is_sets};
 use sqlparser::ast::Expr;
 
 /// PostgreSQL's limit on the sets of one GROUP BY.
@@ -61,9 +62,16 @@ fn sets_of(entry: &Expr) -> Bind<Vec<Vec<Expr>>> {
     })
 }
 
-/// ROLLUP and CUBE within GROUPING SETS, which the grammar takes for calls.
+/// ROLLUP, CUBE and GROUPING SETS within GROUPING SETS, which the grammar takes for calls.
 fn within_sets(key: &Expr) -> Option<Expr> {
+    if is_none(key) {
+        return Some(Expr::Tuple(Vec::new()));
+    }
     let Expr::Function(function) = key else { return None };
+    if is_sets(&function.name) {
+        let args = crate::bind::expr::plain_args(&function.args)?;
+        return Some(Expr::GroupingSets(args.into_iter().map(|arg| vec![arg.clone()]).collect()));
+    }
     let name = function.name.to_string().to_lowercase();
     let is_entry = matches!(name.as_str(), "rollup" | "cube");
     let args = crate::bind::expr::plain_args(&function.args).filter(|_| is_entry)?;

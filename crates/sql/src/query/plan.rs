@@ -38,6 +38,7 @@ use crate::compiled::aggregate::{Aggregate, AggregateFunction, Gathers};
 use crate::define::view::query_of_table;
 use crate::error::SqlError;
 use crate::expr::{Env, Expr, Frame, evaluate};
+use crate::parse::distinct_keys;
 use crate::rows::Column;
 use crate::statistics::TableStatistics;
 use crate::value::Datum;
@@ -1222,13 +1223,14 @@ impl<'a> Planner<'a> {
         if !modifiers.is_empty() {
             return refuse(group_by);
         }
+        let (list, is_distinct) = distinct_keys(list);
         if !list.iter().any(super::grouping::is_set) {
             let keys = binder.group_keys(group_by, items, scope).map_err(as_unsupported)?;
             return Ok(keys.map(|exprs| Keys { exprs, sets: None }));
         }
         let sets = super::grouping::expanded(list)?;
         let mut exprs: Vec<(Expr, Type)> = Vec::new();
-        let mut places = Vec::with_capacity(sets.len());
+        let mut places: Vec<Vec<usize>> = Vec::with_capacity(sets.len());
         for set in sets {
             let mut in_set = Vec::with_capacity(set.len());
             for ast in set {
@@ -1244,7 +1246,11 @@ impl<'a> Planner<'a> {
                     }
                 }
             }
-            places.push(in_set);
+            let is_same =
+                |known: &Vec<usize>| known.len() == in_set.len() && known.iter().all(|key| in_set.contains(key));
+            if !(is_distinct && places.iter().any(is_same)) {
+                places.push(in_set);
+            }
         }
         Ok(Some(Keys { exprs, sets: Some(places) }))
     }

@@ -15,9 +15,9 @@ use crate::bind::{Binder, Refusal, scope::Scope};
 use crate::cache::Prepared;
 use crate::error::SqlError;
 use crate::expr::{Frame, evaluate};
-use crate::parse::named::{Direction, NamedStatement, moved};
+use crate::parse::named::{Around, Direction, NamedStatement, moved};
 use crate::parse::printed::literal;
-use crate::parse::span_position;
+use crate::parse::{parse, span_position, with_values};
 use crate::route::Plan;
 use crate::rows::{Column, RowSet};
 use crate::value::cast::{self, CastContext};
@@ -32,6 +32,17 @@ use std::sync::Arc;
 
 /// Cursors that one session may have: what they hold is charged, their names are not.
 const CURSORS_MAX: usize = 10_000;
+
+/// A value as an expression of its type.
+fn typed_literal(value: &Datum, ty: Type) -> String {
+    let name = value::pgtype::name(ty);
+    if matches!(value, Datum::Null) {
+        return format!("(NULL::{name})");
+    }
+    let mut text = Vec::new();
+    value::to_text(ty, &value.as_value(), &mut text);
+    format!("({}::{name})", literal(String::from_utf8_lossy(&text).into_owned()))
+}
 
 #[derive(Default)]
 pub(super) struct Names {
@@ -218,9 +229,10 @@ impl Session {
         declared: &[Option<Type>],
     ) -> Result<(Arc<[Column]>, Vec<Type>), SqlError> {
         Ok(match named {
-            NamedStatement::Execute { explain, name, .. } => {
+            NamedStatement::Execute { around: Around::Create(..), .. } => (Arc::new([]), Vec::new()),
+            NamedStatement::Execute { around, name, .. } => {
                 let statement = self.executed(name)?;
-                (self.explained(explain, statement)?.columns.clone(), Vec::new())
+                (self.explained(around, statement)?.columns.clone(), Vec::new())
             }
             // A cursor that is not there yet may be when the statement runs.
             NamedStatement::Fetch { name, moves: false, .. } => {
@@ -252,8 +264,11 @@ impl Session {
     ) -> Result<Step, SqlError> {
         let step = match named {
             NamedStatement::Prepare { name, types, sql } => self.prepare_named(name, types, sql, &statement.sql),
-            NamedStatement::Execute { explain, name, arguments, sql, before } => {
-                return self.execute_named((explain, name), arguments, (sql, *before), &statement.columns, rows);
+            NamedStatement::Execute { around: Around::Create(create, behind), name, arguments, sql, before } => {
+                return self.create_by_named((create, behind), name, arguments, (sql, *before), rows);
+            }
+            NamedStatement::Execute { around, name, arguments, sql, before } => {
+                return self.execute_named((around, name), arguments, (sql, *before), &statement.columns, rows);
             }
             NamedStatement::Deallocate(None) => {
                 self.forget_statements();
@@ -332,24 +347,22 @@ impl Session {
     }
 
     /// The statement, or behind an EXPLAIN what explains it.
-    fn explained(&mut self, explain: &str, statement: Arc<Prepared>) -> Result<Arc<Prepared>, SqlError> {
-        if explain.is_empty() {
-            return Ok(statement);
-        }
+    fn explained(&mut self, around: &Around, statement: Arc<Prepared>) -> Result<Arc<Prepared>, SqlError> {
+        let Around::Explain(explain) = around else { return Ok(statement) };
         let types: Vec<Option<Type>> = statement.parameters.iter().copied().map(Some).collect();
         self.plan_in_transaction(&format!("{explain} {}", statement.sql), &types)
     }
 
     fn execute_named(
         &mut self,
-        (explain, name): (&str, &str),
+        (around, name): (&Around, &str),
         arguments: &[ast::Expr],
         text: (&str, usize),
         promised: &[Column],
         rows: &mut RowSet,
     ) -> Result<Step, SqlError> {
         let prepared = self.executed(name).and_then(|statement| {
-            let statement = self.explained(explain, statement)?;
+            let statement = self.explained(around, statement)?;
             // The client was told these, and has said in which form it wants each.
             if !is_same_row(promised, &statement.columns) {
                 return Err(SqlError::plan_changed());
@@ -360,6 +373,34 @@ impl Session {
         let (statement, parameters) = prepared.map_err(|error| self.statement_failed(error))?;
         rows.start(&statement.columns);
         self.start(&statement, &parameters, rows)
+    }
+
+    /// CREATE TABLE AS EXECUTE: that of the prepared query with the arguments in it.
+    fn create_by_named(
+        &mut self,
+        (create, behind): (&str, &str),
+        name: &str,
+        arguments: &[ast::Expr],
+        text: (&str, usize),
+        rows: &mut RowSet,
+    ) -> Result<Step, SqlError> {
+        let created = self.executed(name).and_then(|statement| {
+            if !parse(&statement.sql).is_ok_and(|parsed| parsed.query().is_some()) {
+                return Err(SqlError::new("42809", "prepared statement is not a SELECT"));
+            }
+            let values = self.arguments(name, &statement, arguments, text)?;
+            let values: Vec<String> =
+                values.iter().zip(&statement.parameters).map(|(value, &ty)| typed_literal(value, ty)).collect();
+            let query = with_values(&statement.sql, &values)?;
+            self.plan_in_transaction(&format!("{create} {query} {behind}"), &[])
+        });
+        let statement = created.map_err(|mut error| {
+            // The text is none of the client's.
+            error.position = None;
+            self.statement_failed(error)
+        })?;
+        rows.start(&statement.columns);
+        self.start(&statement, &[], rows)
     }
 
     /// EXECUTE's arguments as the statement's parameters.

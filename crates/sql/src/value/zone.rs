@@ -170,7 +170,8 @@ impl Zone {
         }
     }
 
-    /// A name of the database, in any case, or a POSIX zone like `EST5` or `UTC+3`, whose sign is that of the way west.
+    /// A name of the database, in any case, or a POSIX zone like `EST5`, `UTC+3` (the sign is that of the way west) or
+    /// `PST8PDT,M3.2.0,M11.1.0`.
     pub fn named(name: &str) -> Option<Zone> {
         if matches!(name.to_ascii_uppercase().as_str(), "UTC" | "ETC/UTC") {
             return Some(if name.len() == 3 { Zone::Utc } else { Zone::fixed(0, "Etc/UTC", "UTC") });
@@ -180,7 +181,7 @@ impl Zone {
                 let name = zone.iana_name().unwrap_or(name).to_owned();
                 Some(Zone::Named(Arc::new(Named { zone, name, abbreviation: None })))
             }
-            Err(_) => posix(name),
+            Err(_) => posix(name).or_else(|| posix_with_summer(name)),
         }
     }
 
@@ -308,6 +309,14 @@ fn near(moment: i64) -> Timestamp {
 
 fn civil(local: i64) -> DateTime {
     Offset::UTC.to_datetime(near(local))
+}
+
+/// `PST8PDT,M3.2.0,M11.1.0`; without rules, those of the United States, as PostgreSQL has it.
+fn posix_with_summer(name: &str) -> Option<Zone> {
+    let name = name.to_ascii_uppercase();
+    let text = if name.contains(',') { name.clone() } else { format!("{name},M3.2.0,M11.1.0") };
+    let zone = jiff::tz::TimeZone::posix(&text).ok()?;
+    Some(Zone::Named(Arc::new(Named { zone, name, abbreviation: None })))
 }
 
 /// Letters or `<...>`, then hours to the west with minutes or not; no rules for summer time.

@@ -550,7 +550,14 @@ pub(super) fn pg_relation_is_updatable(a: &Arguments<'_>) -> Result {
 }
 
 pub(super) fn pg_column_is_updatable(a: &Arguments<'_>) -> Result {
-    Ok(Datum::Bool(a.int(1) > 0 && changes_of(catalog(a)?, oid_at(a, 0)) != 0))
+    let (catalog, number, column) = (catalog(a)?, oid_at(a, 0), a.int(1));
+    let is_set = match catalog.relation(number) {
+        Some(Relation::View(view)) => {
+            crate::bind::through::is_settable(view, usize::try_from(column).unwrap_or(0), &catalog.schema)
+        }
+        _ => changes_of(catalog, number) != 0,
+    };
+    Ok(Datum::Bool(column > 0 && is_set))
 }
 
 /// A table's rows are told by its primary key.

@@ -330,7 +330,15 @@ fn row(a: &Arguments<'_>) -> Datum {
     record::make(&fields, a.clock)
 }
 
-/// `%[position$][-][width]type` with the types s, I, L and %.
+/// An argument by its number.
+fn numbered(at: usize) -> Result<usize, SqlError> {
+    match at {
+        0 => Err(SqlError::new("22023", "format specifies argument 0, but arguments are numbered from 1")),
+        at => Ok(at),
+    }
+}
+
+/// `%[position$][-][width]type` with the types s, I, L and %; a width of `*` or `*n$` is an argument.
 fn format(a: &Arguments<'_>) -> Result<Datum, SqlError> {
     if a.is_null(0) {
         return Ok(Datum::Null);
@@ -363,13 +371,7 @@ fn format(a: &Arguments<'_>) -> Result<Datum, SqlError> {
         match (first, chars.peek()) {
             (Some(at), Some('$')) => {
                 chars.next();
-                if at == 0 {
-                    return Err(SqlError::new(
-                        "22023",
-                        "format specifies argument 0, but arguments are numbered from 1",
-                    ));
-                }
-                position = Some(at);
+                position = Some(numbered(at)?);
             }
             (Some(given), _) => width = given as i64,
             (None, _) => {}
@@ -380,8 +382,12 @@ fn format(a: &Arguments<'_>) -> Result<Datum, SqlError> {
         }
         if chars.peek() == Some(&'*') {
             chars.next();
-            let at = next;
-            next += 1;
+            let at = match number(&mut chars) {
+                None => next,
+                Some(at) if chars.next_if_eq(&'$').is_some() => numbered(at)?,
+                Some(_) => return Err(SqlError::new("22023", "width argument position must be ended by \"$\"")),
+            };
+            next = at + 1;
             if at >= a.len() {
                 return Err(too_few());
             }

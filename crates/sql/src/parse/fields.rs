@@ -1,0 +1,80 @@
+//! `(f(x)).*` among the outputs of a SELECT, which sqlparser does not take: it becomes `"<marker>fields"(f(x))`.
+
+use super::mend::{MARKER, keyword, spanned, words_of};
+use sqlparser::ast::{Expr, Function};
+use sqlparser::keywords::Keyword;
+use sqlparser::tokenizer::{Token, TokenWithSpan, Word};
+
+const FIELDS: &str = "fields";
+
+/// The statement's tokens; without blanks if fields are among the outputs.
+pub(super) fn with_fields(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
+    let is_end = |three: &[TokenWithSpan]| {
+        three[0].token == Token::RParen && three[1].token == Token::Period && three[2].token == Token::Mul
+    };
+    if !tokens.windows(3).any(is_end) {
+        return tokens;
+    }
+    let mut tokens = words_of(tokens);
+    for close in (1..tokens.len().saturating_sub(2)).rev() {
+        if !is_end(&tokens[close..close + 3]) {
+            continue;
+        }
+        let Some(open) = opening(&tokens, close).filter(|&open| begins_output(&tokens, open)) else { continue };
+        let name = Word { value: format!("{MARKER}{FIELDS}"), quote_style: Some('"'), keyword: Keyword::NoKeyword };
+        let name = spanned(&tokens[open], Token::Word(name));
+        tokens.drain(close + 1..close + 3);
+        tokens.insert(open, name);
+    }
+    tokens
+}
+
+/// Where the parenthesis opens that closes at `close`.
+fn opening(tokens: &[TokenWithSpan], close: usize) -> Option<usize> {
+    let mut depth = 0usize;
+    (0..=close).rev().find(|&at| {
+        match tokens[at].token {
+            Token::RParen => depth += 1,
+            Token::LParen => depth -= 1,
+            _ => {}
+        }
+        depth == 0
+    })
+}
+
+fn begins_output(tokens: &[TokenWithSpan], at: usize) -> bool {
+    let before = at.checked_sub(1).and_then(|before| tokens.get(before));
+    let begins = matches!(keyword(before), Keyword::SELECT | Keyword::DISTINCT | Keyword::ALL | Keyword::RETURNING);
+    begins || before.is_some_and(|t| t.token == Token::Comma)
+}
+
+/// The row whose fields are meant.
+pub fn row_of_fields(function: &Function) -> Option<&Expr> {
+    let name = function.name.0.first()?.as_ident()?.value.strip_prefix(MARKER)?;
+    let args = crate::bind::expr::plain_args(&function.args).filter(|_| name == FIELDS)?;
+    args.first().copied()
+}
+
+/// A text with marked names as its tree writes it, with PostgreSQL's form for fields.
+pub(super) fn in_own_words(mut text: String) -> String {
+    let marked = format!("\"{MARKER}{FIELDS}\"");
+    while let Some(at) = text.find(&marked) {
+        let (mut depth, mut quote) = (0, None);
+        let end = text[at + marked.len()..].char_indices().find(|&(_, c)| {
+            match (quote, c) {
+                (Some(q), _) if q == c => quote = None,
+                (Some(_), _) => {}
+                (None, '\'' | '"') => quote = Some(c),
+                (None, '(') => depth += 1,
+                (None, ')') => depth -= 1,
+                _ => {}
+            }
+            depth == 0
+        });
+        if let Some((end, _)) = end {
+            text.insert_str(at + marked.len() + end + 1, ".*");
+        }
+        text.replace_range(at..at + marked.len(), "");
+    }
+    text
+}

@@ -1,0 +1,118 @@
+//! GROUP BY in PostgreSQL's own words, told in those that sqlparser takes.
+//!
+//! | PostgreSQL | becomes |
+//! |---|---|
+//! | `GROUP BY ALL a, b` | `GROUP BY a, b`, which is the same |
+//! | `GROUP BY DISTINCT a, ROLLUP (b)` | `GROUP BY "<marker>distinct", a, ROLLUP (b)`, which [`distinct_keys`] reads |
+//! | `GROUPING SETS (GROUPING SETS ((), a), b)` | `GROUPING SETS ("<marker>grouping sets"("<marker>none", a), b)`, which [`is_sets`] and [`is_none`] tell |
+
+use super::mend::{MARKER, closing, keyword, spanned, words_of};
+use sqlparser::ast::{Expr, Ident, ObjectName};
+use sqlparser::keywords::Keyword;
+use sqlparser::tokenizer::{Token, TokenWithSpan, Word};
+
+const DISTINCT: &str = "distinct";
+const SETS: &str = "grouping sets";
+const NONE: &str = "none";
+
+/// The statement's tokens; without blanks if it groups.
+pub(super) fn with_plain_groups(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
+    if !tokens.iter().any(|t| keyword(Some(t)) == Keyword::GROUP) {
+        return tokens;
+    }
+    let mut tokens = words_of(tokens);
+    // From the end, so that places before it stay.
+    for at in (2..tokens.len()).rev() {
+        quantifier(&mut tokens, at);
+        if begins_sets(&tokens, at) {
+            sets_within(&mut tokens, at + 2);
+        }
+    }
+    tokens
+}
+
+/// ALL or DISTINCT behind GROUP BY.
+fn quantifier(tokens: &mut Vec<TokenWithSpan>, at: usize) {
+    let word = |at: usize| keyword(tokens.get(at));
+    if word(at - 2) != Keyword::GROUP || word(at - 1) != Keyword::BY {
+        return;
+    }
+    match word(at) {
+        // Alone it would be another dialect's.
+        Keyword::ALL if tokens.get(at + 1).is_some_and(|t| !matches!(t.token, Token::RParen | Token::EOF)) => {
+            tokens.remove(at);
+        }
+        Keyword::DISTINCT => {
+            let place = tokens[at].clone();
+            tokens.splice(at..=at, [marked(DISTINCT), Token::Comma].map(|token| spanned(&place, token)));
+        }
+        _ => {}
+    }
+}
+
+fn begins_sets(tokens: &[TokenWithSpan], at: usize) -> bool {
+    keyword(tokens.get(at)) == Keyword::GROUPING
+        && keyword(tokens.get(at + 1)) == Keyword::SETS
+        && tokens.get(at + 2).is_some_and(|t| t.token == Token::LParen)
+}
+
+/// GROUPING SETS within those whose parenthesis opens at `open`.
+fn sets_within(tokens: &mut Vec<TokenWithSpan>, open: usize) {
+    let Some(mut close) = closing(tokens, open) else { return };
+    let mut at = open + 1;
+    while at < close {
+        if begins_sets(tokens, at) {
+            let Some(end) = closing(tokens, at + 2) else { return };
+            let mut inner: Vec<TokenWithSpan> = tokens[at + 2..=end].to_vec();
+            for empty in (1..inner.len() - 1).rev() {
+                // Not a call's.
+                let begins = matches!(inner[empty - 1].token, Token::LParen | Token::Comma);
+                if begins && inner[empty].token == Token::LParen && inner[empty + 1].token == Token::RParen {
+                    let none = spanned(&inner[empty], marked(NONE));
+                    inner.splice(empty..empty + 2, [none]);
+                }
+            }
+            let sets = spanned(&tokens[at], marked(SETS));
+            let before = tokens.len();
+            tokens.splice(at..=end, std::iter::once(sets).chain(inner));
+            close -= before - tokens.len();
+        }
+        at += 1;
+    }
+}
+
+fn marked(text: &str) -> Token {
+    Token::Word(Word { value: format!("{MARKER}{text}"), quote_style: Some('"'), keyword: Keyword::NoKeyword })
+}
+
+fn is_marked(ident: &Ident, text: &str) -> bool {
+    ident.value.strip_prefix(MARKER) == Some(text)
+}
+
+/// What GROUP BY names, and whether sets that are equal count once.
+pub fn distinct_keys(list: &[Expr]) -> (&[Expr], bool) {
+    match list {
+        [Expr::Identifier(first), keys @ ..] if is_marked(first, DISTINCT) => (keys, true),
+        keys => (keys, false),
+    }
+}
+
+/// Whether the function stands for GROUPING SETS.
+#[cfg(feature = "query")]
+pub fn is_sets(name: &ObjectName) -> bool {
+    name.0.first().and_then(|part| part.as_ident()).is_some_and(|ident| is_marked(ident, SETS))
+}
+
+/// Whether it stands for the set of no keys.
+#[cfg(feature = "query")]
+pub fn is_none(key: &Expr) -> bool {
+    matches!(key, Expr::Identifier(ident) if is_marked(ident, NONE))
+}
+
+/// A text with marked names as its tree writes it, with PostgreSQL's words for those of GROUP BY.
+pub(super) fn in_own_words(text: &str) -> String {
+    let quoted = |name: &str| format!("\"{MARKER}{name}\"");
+    text.replace(&format!("{}, ", quoted(DISTINCT)), "DISTINCT ")
+        .replace(&format!("{}(", quoted(SETS)), "GROUPING SETS (")
+        .replace(&quoted(NONE), "()")
+}
