@@ -93,6 +93,26 @@ impl Binder<'_> {
         let (Some((no_left, left)), Some((no_right, right))) = (parts_of(&left.expr), parts_of(&right.expr)) else {
             return Ok(None);
         };
+        let equal = self.same_fields(left, right)?;
+        let is_wanted = matches!(how, RecordsAre::Equal | RecordsAre::NotDistinct);
+        let value = if is_wanted { equal } else { Expr::Not(Box::new(equal)) };
+        let missing: Vec<Expr> = no_left.into_iter().chain(no_right).collect();
+        if missing.is_empty() {
+            return Ok(Some(Bound::new(value, Type::Bool)));
+        }
+        let truth = |value| Expr::Const(Datum::Bool(value));
+        let branches = match how {
+            RecordsAre::Equal | RecordsAre::Unequal => vec![(Expr::Or(missing), Expr::NULL)],
+            RecordsAre::Distinct | RecordsAre::NotDistinct if missing.len() == 2 => {
+                vec![(Expr::And(missing.clone()), truth(is_wanted)), (Expr::Or(missing), truth(!is_wanted))]
+            }
+            RecordsAre::Distinct | RecordsAre::NotDistinct => vec![(Expr::Or(missing), truth(!is_wanted))],
+        };
+        Ok(Some(Bound::new(Expr::Case { branches, otherwise: Some(Box::new(value)) }, Type::Bool)))
+    }
+
+    /// Whether the fields of two rows are the same, nulls included.
+    fn same_fields(&mut self, left: Vec<(Expr, Type)>, right: Vec<(Expr, Type)>) -> Bind<Expr> {
         if left.len() != right.len() {
             let message = "cannot compare record types with different numbers of columns";
             return Err(SqlError::new("42804", message).into());
@@ -110,21 +130,7 @@ impl Binder<'_> {
             let (left, right) = (Box::new(left), Box::new(right));
             same.push(Expr::Distinct { operator, left, right, negated: true });
         }
-        let (equal, truth) = (Expr::And(same), |value| Expr::Const(Datum::Bool(value)));
-        let is_wanted = matches!(how, RecordsAre::Equal | RecordsAre::NotDistinct);
-        let value = if is_wanted { equal } else { Expr::Not(Box::new(equal)) };
-        let missing: Vec<Expr> = no_left.into_iter().chain(no_right).collect();
-        if missing.is_empty() {
-            return Ok(Some(Bound::new(value, Type::Bool)));
-        }
-        let branches = match how {
-            RecordsAre::Equal | RecordsAre::Unequal => vec![(Expr::Or(missing), Expr::NULL)],
-            RecordsAre::Distinct | RecordsAre::NotDistinct if missing.len() == 2 => {
-                vec![(Expr::And(missing.clone()), truth(is_wanted)), (Expr::Or(missing), truth(!is_wanted))]
-            }
-            RecordsAre::Distinct | RecordsAre::NotDistinct => vec![(Expr::Or(missing), truth(!is_wanted))],
-        };
-        Ok(Some(Bound::new(Expr::Case { branches, otherwise: Some(Box::new(value)) }, Type::Bool)))
+        Ok(Expr::And(same))
     }
 
     /// `ROW(a, b)`: its fields are called f1, f2, ...

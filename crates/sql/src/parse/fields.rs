@@ -1,4 +1,9 @@
-//! `(f(x)).*` among the outputs of a SELECT, which sqlparser does not take: it becomes `"<marker>fields"(f(x))`.
+//! Rows among the outputs of a SELECT, which sqlparser does not take.
+//!
+//! | PostgreSQL | becomes |
+//! |---|---|
+//! | `SELECT (f(x)).*` | `SELECT "<marker>fields"(f(x))`, which [`row_of_fields`] reads |
+//! | `SELECT t.* = u.*` | `SELECT (t.*) = u.*` |
 
 use super::mend::{MARKER, keyword, spanned, words_of};
 use sqlparser::ast::{Expr, Function};
@@ -9,13 +14,20 @@ const FIELDS: &str = "fields";
 
 /// The statement's tokens; without blanks if fields are among the outputs.
 pub(super) fn with_fields(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
-    let is_end = |three: &[TokenWithSpan]| {
-        three[0].token == Token::RParen && three[1].token == Token::Period && three[2].token == Token::Mul
-    };
-    if !tokens.windows(3).any(is_end) {
+    let is_star = |two: &[TokenWithSpan]| two[0].token == Token::Period && two[1].token == Token::Mul;
+    if !tokens.windows(2).any(is_star) {
         return tokens;
     }
+    let is_end = |three: &[TokenWithSpan]| three[0].token == Token::RParen && is_star(&three[1..]);
     let mut tokens = words_of(tokens);
+    for at in (1..tokens.len().saturating_sub(3)).rev() {
+        let is_row = matches!(tokens[at].token, Token::Word(_)) && is_star(&tokens[at + 1..at + 3]);
+        if is_row && begins_output(&tokens, at) && is_comparison(&tokens[at + 3]) {
+            let place = tokens[at].clone();
+            tokens.insert(at + 3, spanned(&place, Token::RParen));
+            tokens.insert(at, spanned(&place, Token::LParen));
+        }
+    }
     for close in (1..tokens.len().saturating_sub(2)).rev() {
         if !is_end(&tokens[close..close + 3]) {
             continue;
@@ -40,6 +52,11 @@ fn opening(tokens: &[TokenWithSpan], close: usize) -> Option<usize> {
         }
         depth == 0
     })
+}
+
+fn is_comparison(token: &TokenWithSpan) -> bool {
+    let is_sign = matches!(token.token, Token::Eq | Token::Neq | Token::Lt | Token::Gt | Token::LtEq | Token::GtEq);
+    is_sign || keyword(Some(token)) == Keyword::IS
 }
 
 fn begins_output(tokens: &[TokenWithSpan], at: usize) -> bool {

@@ -100,7 +100,6 @@ fn changed(tokens: Vec<TokenWithSpan>, changes: Vec<Change>) -> Vec<TokenWithSpa
     let mut mended = Vec::with_capacity(tokens.len() + changes.len());
     let mut skips = 0;
     for (at, token) in tokens.iter().enumerate() {
-        // What closes stands before what opens: neither stands at the other's place twice.
         for change in &changes {
             match change {
                 Change::Opens(place) if *place == at => mended.push(spanned(token, Token::LParen)),
