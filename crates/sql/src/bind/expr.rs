@@ -370,13 +370,13 @@ impl Binder<'_> {
             if let (Some(l), Some(r)) = (row_items(left), row_items(right)) {
                 return self.rows(&l, op, &r, scope);
             }
-            let (left, right) = (self.bind(left, scope)?, self.bind(right, scope)?);
+            let (l, r) = (self.bind(left, scope)?, self.bind(right, scope)?);
             let of_records = match op {
-                BinaryOp::Eq => self.compare_records(RecordsAre::Equal, &left, &right)?,
-                BinaryOp::Ne => self.compare_records(RecordsAre::Unequal, &left, &right)?,
+                BinaryOp::Eq => self.compare_records(RecordsAre::Equal, (left, &l), (right, &r), scope)?,
+                BinaryOp::Ne => self.compare_records(RecordsAre::Unequal, (left, &l), (right, &r), scope)?,
                 _ => None,
             };
-            return of_records.map_or_else(|| self.compare(op, left, right), Ok);
+            return of_records.map_or_else(|| self.compare(op, l, r), Ok);
         }
         let insensitive = match op {
             B::PGLikeMatch => Some((false, false)),
@@ -547,12 +547,12 @@ impl Binder<'_> {
         if let (Some(l), Some(r)) = (row_items(left), row_items(right)) {
             return self.rows_distinct(&l, &r, negated, scope);
         }
-        let (left, right) = (self.bind(left, scope)?, self.bind(right, scope)?);
+        let (l, r) = (self.bind(left, scope)?, self.bind(right, scope)?);
         let how = if negated { RecordsAre::NotDistinct } else { RecordsAre::Distinct };
-        if let Some(compared) = self.compare_records(how, &left, &right)? {
+        if let Some(compared) = self.compare_records(how, (left, &l), (right, &r), scope)? {
             return Ok(compared);
         }
-        let (operator, left, right) = self.comparison(BinaryOp::Eq, left, right)?;
+        let (operator, left, right) = self.comparison(BinaryOp::Eq, l, r)?;
         Ok(Bound::new(Expr::Distinct { operator, left: Box::new(left), right: Box::new(right), negated }, Type::Bool))
     }
 

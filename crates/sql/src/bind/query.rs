@@ -4,7 +4,7 @@ use super::expr::Bound;
 use super::from::{From, conjuncts, is_bare, plan_loops, refuse_rescans};
 use super::record::{RECORD, by_fields, fields_of, must_compare, named_fields};
 use super::scope::{Scope, ScopeColumn, fold, relation_name};
-use super::{Bind, Binder, PLACEHOLDERS, Refusal, not_compiled};
+use super::{Bind, Binder, PLACEHOLDERS, Refusal, not_compiled, row_items};
 use crate::compiled::access::{Access, WantedOrder};
 use crate::compiled::aggregate::{Aggregate, AggregateFunction, Ends, Grouping};
 use crate::compiled::query::{LockWait, Query, RowLocking, SortKey, Step};
@@ -411,6 +411,13 @@ impl Binder<'_> {
 
     /// `(row).*`: one output for each field.
     fn fields(&mut self, row: &ast::Expr, scope: &Scope, items: &mut Vec<Item>) -> Bind<()> {
+        // Of constants alone nothing but their text is left.
+        if let Some(fields) = row_items(row) {
+            for (at, field) in fields.into_iter().enumerate() {
+                items.push(self.item(field, format!("f{}", at + 1), usize::MAX, scope)?);
+            }
+            return Ok(());
+        }
         let Bound { expr, ty, .. } = self.bind(row, scope)?;
         let Some(fields) = named_fields(&expr) else {
             if ty == Some(RECORD) {

@@ -86,13 +86,18 @@ fn parts_of(expr: &Expr) -> Option<Parts> {
 impl Binder<'_> {
     /// `t = u`, `t <> u`, `t IS [NOT] DISTINCT FROM u` of two rows of which one at least is no list of values. As values rows with nulls in the
     /// same places are equal. `None`: they are no rows that are made here.
-    pub(super) fn compare_records(&mut self, how: RecordsAre, left: &Bound, right: &Bound) -> Bind<Option<Bound>> {
-        if left.ty != Some(RECORD) || right.ty != Some(RECORD) {
+    pub(super) fn compare_records(
+        &mut self,
+        how: RecordsAre,
+        left: (&ast::Expr, &Bound),
+        right: (&ast::Expr, &Bound),
+        scope: &Scope,
+    ) -> Bind<Option<Bound>> {
+        if left.1.ty != Some(RECORD) || right.1.ty != Some(RECORD) {
             return Ok(None);
         }
-        let (Some((no_left, left)), Some((no_right, right))) = (parts_of(&left.expr), parts_of(&right.expr)) else {
-            return Ok(None);
-        };
+        let (left, right) = (self.parts(left, scope)?, self.parts(right, scope)?);
+        let (Some((no_left, left)), Some((no_right, right))) = (left, right) else { return Ok(None) };
         let equal = self.same_fields(left, right)?;
         let is_wanted = matches!(how, RecordsAre::Equal | RecordsAre::NotDistinct);
         let value = if is_wanted { equal } else { Expr::Not(Box::new(equal)) };
@@ -109,6 +114,17 @@ impl Binder<'_> {
             RecordsAre::Distinct | RecordsAre::NotDistinct => vec![(Expr::Or(missing), truth(!is_wanted))],
         };
         Ok(Some(Bound::new(Expr::Case { branches, otherwise: Some(Box::new(value)) }, Type::Bool)))
+    }
+
+    /// What a bound row is made of. Of constants alone nothing but their text is left: they are bound anew.
+    fn parts(&mut self, (ast, bound): (&ast::Expr, &Bound), scope: &Scope) -> Bind<Option<Parts>> {
+        let (Expr::Const(_), Some(items)) = (&bound.expr, row_items(ast)) else { return Ok(parts_of(&bound.expr)) };
+        let mut fields = Vec::with_capacity(items.len());
+        for item in self.bind_all(&items, scope)? {
+            let Bound { expr, ty, .. } = self.known(item)?;
+            fields.push((expr, ty.unwrap_or(Type::Text)));
+        }
+        Ok(Some((None, fields)))
     }
 
     /// Whether the fields of two rows are the same, nulls included.

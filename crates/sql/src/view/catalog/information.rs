@@ -449,16 +449,21 @@ fn columns(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
     for relation in readable(about.schema).filter(|relation| is_told(about, relation, OF_COLUMNS)) {
         let space = namespace_name(about.schema, relation.namespace);
         let is_changeable = is_changeable(about, &relation);
+        let view = about.schema.view_by_id(relation.oid);
+        let is_set = |number: i16| {
+            let number = usize::try_from(number).unwrap_or(0);
+            is_changeable && view.is_none_or(|view| through::is_settable(view, number, about.schema))
+        };
         for attribute in relation.attributes() {
             if let Some(ty) = attribute.ty {
-                rows.row(column_row(about, &relation, is_changeable, &space, &attribute, ty));
+                rows.row(column_row(about, &relation, is_set(attribute.number), &space, &attribute, ty));
             }
         }
     }
     Ok(())
 }
 
-/// Whether rows may be written by its name, and all of its columns.
+/// Whether rows may be written by its name.
 fn is_changeable(about: &About<'_>, relation: &Relation<'_>) -> bool {
     let view = about.schema.view_by_id(relation.oid);
     view.map_or_else(|| relation.letter() == 'r', |view| through::is_changeable(view, about.schema))
@@ -467,7 +472,7 @@ fn is_changeable(about: &About<'_>, relation: &Relation<'_>) -> bool {
 fn column_row(
     about: &About<'_>,
     relation: &Relation<'_>,
-    is_changeable: bool,
+    is_set: bool,
     space: &str,
     attribute: &Attribute<'_>,
     ty: Type,
@@ -504,7 +509,7 @@ fn column_row(
         attribute.number.to_string(),
         "NO",
     ];
-    let updatable = yes(is_changeable);
+    let updatable = yes(is_set);
     let tail = cells![if is_generated { "ALWAYS" } else { "NEVER" }, generation, updatable];
     head.into_iter().chain(identity(about.schema, relation, attribute)).chain(tail).collect()
 }
