@@ -57,7 +57,8 @@ struct FieldText {
 pub(crate) fn read_date(text: &[u8], clock: &Clock) -> Result<i64, SqlError> {
     let moment = parse(text, false, clock.dates.order).map_err(|r| refuse(r, "date", text))?;
     let days = match moment {
-        Moment::Clock(shift_days) => shown(clock).div_euclid(DAY_US) + shift_days.unwrap_or(0),
+        Moment::Now => shown(clock).div_euclid(DAY_US),
+        Moment::Near { shift_days, .. } => shown(clock).div_euclid(DAY_US) + shift_days,
         Moment::Infinity => return Ok(DATE_INFINITY),
         Moment::NegativeInfinity => return Ok(DATE_NEGATIVE_INFINITY),
         Moment::Epoch => -EPOCH_DAYS,
@@ -92,7 +93,7 @@ pub(crate) fn read_timestamptz(text: &[u8], clock: &Clock) -> Result<i64, SqlErr
 fn is_fixed(text: &[u8], zoned: bool) -> bool {
     let [first, others @ ..] = DateOrder::ALL.map(|order| parse(text, false, order));
     let by_itself = match &first {
-        Ok(Moment::Clock(_)) => false,
+        Ok(Moment::Now | Moment::Near { .. }) => false,
         Ok(Moment::At { zone: Told::No, .. }) => !zoned,
         _ => true,
     };
@@ -177,9 +178,9 @@ fn offset_us(text: &str) -> Parsed<i64> {
 fn read_moment(text: &[u8], zoned: bool, clock: &Clock) -> Result<i64, SqlError> {
     let name = if zoned { "timestamp with time zone" } else { "timestamp" };
     let (days, time, told) = match parse(text, false, clock.dates.order).map_err(|r| refuse(r, name, text))? {
-        Moment::Clock(None) if zoned => return Ok(clock.now),
-        Moment::Clock(None) => return Ok(shown(clock)),
-        Moment::Clock(Some(days)) => (shown(clock).div_euclid(DAY_US) + days, 0, Told::No),
+        Moment::Now if zoned => return Ok(clock.now),
+        Moment::Now => return Ok(shown(clock)),
+        Moment::Near { shift_days, time, zone } => (shown(clock).div_euclid(DAY_US) + shift_days, time, zone),
         Moment::Infinity => return Ok(INFINITY),
         Moment::NegativeInfinity => return Ok(NEGATIVE_INFINITY),
         Moment::Epoch => (-EPOCH_DAYS, 0, Told::Offset(0)),
@@ -216,8 +217,13 @@ enum Moment {
     Infinity,
     NegativeInfinity,
     Epoch,
-    /// Now, or midnight some days from today.
-    Clock(Option<i64>),
+    Now,
+    /// A time some days from today.
+    Near {
+        shift_days: i64,
+        time: i64,
+        zone: Told,
+    },
     At {
         days: i64,
         /// Microseconds, up to 24 hours.
@@ -242,10 +248,7 @@ fn parse(text: &[u8], time_only: bool, order: DateOrder) -> Parsed<Moment> {
             "infinity" => return Ok(Moment::Infinity),
             "-infinity" => return Ok(Moment::NegativeInfinity),
             "epoch" => return Ok(Moment::Epoch),
-            "now" => return Ok(Moment::Clock(None)),
-            "today" => return Ok(Moment::Clock(Some(0))),
-            "tomorrow" => return Ok(Moment::Clock(Some(1))),
-            "yesterday" => return Ok(Moment::Clock(Some(-1))),
+            "now" => return Ok(Moment::Now),
             _ => {}
         }
     }
@@ -389,6 +392,8 @@ enum Word {
     Ignored,
     /// Midnight in Greenwich.
     AllBalls,
+    /// So many days from today.
+    Day(i64),
 }
 
 const MONTHS: [&str; 12] = [
@@ -427,6 +432,9 @@ impl Word {
             "j" | "jd" | "julian" => Word::Julian,
             "at" | "on" => Word::Ignored,
             "allballs" => Word::AllBalls,
+            "today" => Word::Day(0),
+            "tomorrow" => Word::Day(1),
+            "yesterday" => Word::Day(-1),
             zone => return zone_of(zone),
         })
     }
@@ -460,6 +468,8 @@ struct Reading {
     offset: i64,
     zone: Option<Zone>,
     julian: Option<i64>,
+    /// Of `today` and its like.
+    shift_days: Option<i64>,
     /// The last field was `t` or `j`, which tells what the next number is.
     prefix: Option<Word>,
 }
@@ -483,6 +493,7 @@ impl Reading {
             offset: 0,
             zone: None,
             julian: None,
+            shift_days: None,
             prefix: None,
         }
     }
@@ -573,6 +584,11 @@ impl Reading {
             }
             Word::Julian => self.prefix = Some(word),
             Word::AllBalls => self.add(TIME | ZONE)?,
+            Word::Day(_) if self.time_only => return Err(Refusal::Format),
+            Word::Day(shift_days) => {
+                self.add(DATE)?;
+                self.shift_days = Some(shift_days);
+            }
         }
         Ok(())
     }
@@ -761,14 +777,17 @@ impl Reading {
         if !self.has(DATE) || self.prefix.is_some() {
             return Err(Refusal::Format);
         }
-        let days = match self.julian {
-            Some(days) => days,
-            None => self.days()?,
-        };
         let zone = match self.zone.take() {
             Some(zone) => Told::Zone(zone),
             None if self.has(ZONE) => Told::Offset(self.offset),
             None => Told::No,
+        };
+        if let Some(shift_days) = self.shift_days {
+            return Ok(Moment::Near { shift_days, time, zone });
+        }
+        let days = match self.julian {
+            Some(days) => days,
+            None => self.days()?,
         };
         Ok(Moment::At { days, time, zone })
     }
