@@ -107,7 +107,8 @@ impl Layout<'_> {
             Part::Ordinal(upper) => {
                 let is_number = self.number.first() != Some(&b'#') && !self.is_negative && !self.t.has_point;
                 if is_number && !roman {
-                    self.out.push_str(ordinal_of(self.last_digits()?, upper));
+                    let last = self.last_digits()?;
+                    self.out.push_str(ordinal_of(last, upper));
                 }
             }
             Part::Roman(upper) => {
