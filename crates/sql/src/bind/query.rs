@@ -936,6 +936,7 @@ pub fn over_groups(expr: Expr, keys: &[(Expr, Type)], aggregates: &[Aggregate], 
 
 /// What an ordered-set aggregate is given besides its rows, as the fraction of `percentile_cont`, is one for the whole group. Tells whether any
 /// is of columns.
+#[cfg(feature = "query")]
 pub fn check_direct(aggregates: &[Aggregate], keys: &[(Expr, Type)], scope: &Scope) -> Bind<bool> {
     let mut is_of_columns = false;
     for gathers in aggregates.iter().filter_map(|aggregate| aggregate.gathered.as_ref()) {
