@@ -1364,6 +1364,10 @@ impl Session {
             return Ok(self.too_long(statement, parameters));
         }
         if let Plan::Define(definition) = &statement.plan {
+            if definition.is_concurrent() && matches!(self.block, Block::Explicit) {
+                let message = format!("{} CONCURRENTLY cannot run inside a transaction block", definition.tag());
+                return Err(self.statement_failed(SqlError::new("25001", message)));
+            }
             return self.define(definition, statement, parameters, rows);
         }
         if let Plan::Analyze { tables, tag } = &statement.plan {

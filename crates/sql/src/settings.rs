@@ -174,6 +174,18 @@ fn find(name: &str) -> Option<&'static Known> {
     every().find(|k| k.name == folded)
 }
 
+/// A setting of an application's own is called by names that need no quotation marks, with points between them.
+fn check_custom(name: &str) -> Result<(), SqlError> {
+    let is_first = |c: char| c.is_ascii_alphabetic() || c == '_' || !c.is_ascii();
+    let is_name =
+        |part: &str| part.starts_with(is_first) && part.chars().all(|c| is_first(c) || c.is_ascii_digit() || c == '$');
+    if name.split('.').all(is_name) {
+        return Ok(());
+    }
+    let detail = "Custom parameter names must be two or more simple identifiers separated by dots.";
+    Err(SqlError::new("42602", format!("invalid configuration parameter name \"{name}\"")).with_detail(detail))
+}
+
 fn fold(name: &str) -> String {
     let name = name.to_ascii_lowercase();
     match name.as_str() {
@@ -366,6 +378,7 @@ impl Settings {
         let folded = fold(name);
         let Some(known) = find(name) else {
             if folded.contains('.') {
+                check_custom(name)?;
                 self.changed.insert(folded, value.to_owned());
                 return Ok(None);
             }

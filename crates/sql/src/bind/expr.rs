@@ -17,6 +17,7 @@ use crate::parse::printed::national;
 use crate::parse::{DEPTH_MAX, span_position};
 use crate::value::aggregate::Gathered;
 use crate::value::cast::{self, CastContext, common_type, number_literal};
+use crate::value::datetime::{INFINITY, is_beyond_timestamps};
 use crate::value::function::Function;
 use crate::value::operator::{BinaryOp, BinaryOperator};
 use crate::value::pgtype::{LENGTH_MAX, NUMERIC, SECOND_DIGITS_MAX, UNLIMITED, name as type_name};
@@ -516,8 +517,8 @@ impl Binder<'_> {
     pub(super) fn comparison(&mut self, op: BinaryOp, left: Bound, right: Bound) -> Bind<(BinaryOperator, Expr, Expr)> {
         let (left, right) = self.moments_alike(left, right)?;
         let operator = BinaryOperator::resolve(op, left.ty, right.ty)?;
-        let left = self.coerce(left, operator.left, CastContext::Implicit)?;
-        let right = self.coerce(right, operator.right, CastContext::Implicit)?;
+        let left = self.coerce(beyond_timestamps(left, operator.left), operator.left, CastContext::Implicit)?;
+        let right = self.coerce(beyond_timestamps(right, operator.right), operator.right, CastContext::Implicit)?;
         Ok((operator, left, right))
     }
 
@@ -1578,5 +1579,17 @@ fn bare(ast: &ast::Expr) -> &ast::Expr {
     match ast {
         ast::Expr::Nested(inner) => bare(inner),
         other => other,
+    }
+}
+
+/// A date that comes after every timestamp is compared as such, though it cannot become one.
+pub(super) fn beyond_timestamps(bound: Bound, to: Type) -> Bound {
+    match bound {
+        Bound { expr: Expr::Const(Datum::Int(days)), ty: Some(Type::Date), .. }
+            if matches!(to, Type::Timestamp | Type::Timestamptz) && is_beyond_timestamps(days) =>
+        {
+            Bound::new(Expr::Const(Datum::Int(INFINITY - 1)), to)
+        }
+        bound => bound,
     }
 }

@@ -1,7 +1,7 @@
 //! What does FROM read? Sources, joins, and the order of the loops over them.
 
 use super::expr::Bound;
-use super::scope::{Scope, ScopeColumn, ScopeSource, fold, relation_name};
+use super::scope::{Merged, MergedOf, Scope, ScopeColumn, ScopeSource, fold, relation_name};
 use super::{Bind, Binder, Refusal, not_compiled};
 use crate::compiled::access::{Access, Choice, Knowledge, Rank, WantedOrder, choose, view_key};
 use crate::compiled::estimate::shares;
@@ -276,7 +276,7 @@ impl Binder<'_> {
             JoinConstraint::Using(columns) if columns_and_alias(columns).1.is_some() => {
                 return not_compiled("a name for the columns of USING");
             }
-            JoinConstraint::Using(columns) => self.using(columns, &before, source, from)?,
+            JoinConstraint::Using(columns) => self.using(columns, &before, (source, left), from)?,
             JoinConstraint::None if !left => Vec::new(),
             JoinConstraint::None => {
                 return Err(SqlError::new("42601", "a LEFT JOIN needs ON or USING").into());
@@ -293,7 +293,15 @@ impl Binder<'_> {
         Ok(())
     }
 
-    fn using(&mut self, columns: &[ObjectName], before: &Scope, source: u16, from: &mut From) -> Bind<Vec<Expr>> {
+    /// `joined`: the source and whether it is a LEFT JOIN's.
+    fn using(
+        &mut self,
+        columns: &[ObjectName],
+        before: &Scope,
+        joined: (u16, bool),
+        from: &mut From,
+    ) -> Bind<Vec<Expr>> {
+        let (source, is_left) = joined;
         let mut conditions = Vec::with_capacity(columns.len());
         let mut merged = Vec::with_capacity(columns.len());
         for name in columns {
@@ -314,8 +322,12 @@ impl Binder<'_> {
             let (l, r) = (from.scope.expr(left), from.scope.expr(right));
             let equal = self.compare(BinaryOp::Eq, Bound::new(l, left.ty), Bound::new(r, right.ty))?;
             conditions.push(equal.expr);
-            from.scope.sources[usize::from(source)].merged.push(right.column);
-            merged.push(left);
+            let pair = Merged::new(left, right, if is_left { MergedOf::Left } else { MergedOf::Either })?;
+            if pair.is_made() {
+                return not_compiled("a merged column of two types");
+            }
+            from.scope.sources[usize::from(pair.hidden().source)].merged.push(pair.hidden().column);
+            merged.push(pair.kept());
         }
         from.scope.merge_first(merged);
         Ok(conditions)

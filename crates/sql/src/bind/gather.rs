@@ -123,6 +123,9 @@ impl Binder<'_> {
                 )
                 .into());
         };
+        // What is ordered by is compared with the arguments as they are written, without the casts to what is computed with.
+        let text = |ty: Option<Type>| ty.unwrap_or(Type::Text);
+        let written = args.iter().filter(|_| distinct).map(|arg| (arg.expr.clone(), text(arg.ty))).collect::<Vec<_>>();
         let mut exprs = Vec::with_capacity(args.len());
         for (arg, ty) in args.into_iter().zip(&signature.arguments) {
             exprs.push(self.coerce(arg, *ty, CastContext::Implicit)?);
@@ -137,7 +140,7 @@ impl Binder<'_> {
         if distinct {
             signature.arguments.iter().try_for_each(|ty| must_compare(*ty, "equality"))?;
         }
-        if distinct && order.iter().any(|(expr, _)| !exprs.contains(expr)) {
+        if distinct && order.iter().any(|(expr, by)| !written.iter().any(|(arg, ty)| arg == expr && *ty == by.ty)) {
             let message = "in an aggregate with DISTINCT, ORDER BY expressions must appear in argument list";
             return Err(SqlError::new("42P10", message).into());
         }

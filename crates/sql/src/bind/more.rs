@@ -1,6 +1,6 @@
 //! Expressions of PostgreSQL's own: arrays, intervals, time zones, regular expressions, rows, and operators that are functions.
 
-use super::expr::{Bound, fold_constant, text};
+use super::expr::{Bound, beyond_timestamps, fold_constant, text};
 use super::scope::Scope;
 use super::{Bind, Binder, Refusal};
 use crate::error::SqlError;
@@ -317,6 +317,7 @@ impl Binder<'_> {
         let local = |ty: Option<Type>| matches!(ty, Some(Type::Date | Type::Timestamp));
         let zoned = Some(Type::Timestamptz);
         let mut as_moment = |bound: Bound| -> Bind<Bound> {
+            let bound = beyond_timestamps(bound, Type::Timestamptz);
             Ok(Bound::new(self.coerce(bound, Type::Timestamptz, CastContext::Implicit)?, Type::Timestamptz))
         };
         Ok(match (left.ty.map(Type::unrounded), right.ty.map(Type::unrounded)) {

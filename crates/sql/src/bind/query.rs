@@ -961,6 +961,30 @@ pub fn over_groups(expr: Expr, keys: &[(Expr, Type)], aggregates: &[Aggregate], 
     }
 }
 
+/// What an ordered-set aggregate is given besides its rows, as the fraction of `percentile_cont`, is one for the whole group. Tells whether any
+/// is of columns.
+#[cfg(feature = "query")]
+pub fn check_direct(aggregates: &[Aggregate], keys: &[(Expr, Type)], scope: &Scope) -> Bind<bool> {
+    let mut is_of_columns = false;
+    for gathers in aggregates.iter().filter_map(|aggregate| aggregate.gathered.as_ref()) {
+        if !gathers.signature.what.is_ordered_set() {
+            continue;
+        }
+        let direct = gathers.args.len() - gathers.order.len();
+        for arg in &gathers.args[..direct] {
+            is_of_columns |= arg.mentions(|source| source < PLACEHOLDERS);
+            over_groups(arg.clone(), keys, aggregates, scope).map_err(|refusal| match refusal {
+                Refusal::Error(error) if error.sqlstate == "42803" => {
+                    let detail = "Direct arguments of an ordered-set aggregate must use only grouped columns.";
+                    Refusal::Error(error.with_detail(detail))
+                }
+                other => other,
+            })?;
+        }
+    }
+    Ok(is_of_columns)
+}
+
 /// The value whose smallest or largest is all that is asked for, and the order that begins with it.
 struct End {
     value: Expr,

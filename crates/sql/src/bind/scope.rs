@@ -2,6 +2,7 @@
 
 use crate::error::SqlError;
 use crate::expr::Expr;
+use crate::value::cast::common_type;
 use crate::view::{Relation, TABLEOID};
 use freshet_engine::catalog::{Table, TableDef};
 use freshet_engine::schema::Type;
@@ -119,6 +120,55 @@ pub struct Found {
     pub source: u16,
     pub column: u16,
     pub ty: Type,
+}
+
+/// Whose value a column has that USING merged.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum MergedOf {
+    /// An inner join's: they are equal.
+    Either,
+    Left,
+    Right,
+    /// A full join's: what either has.
+    Both,
+}
+
+/// A pair of columns that USING merged, and what became of them.
+#[derive(Clone, Copy, Debug)]
+pub struct Merged {
+    pub left: Found,
+    pub right: Found,
+    /// The type that both have in common.
+    pub ty: Type,
+    pub of: MergedOf,
+}
+
+impl Merged {
+    pub fn new(left: Found, right: Found, of: MergedOf) -> Result<Merged, SqlError> {
+        let ty = common_type("JOIN/USING", &[Some(left.ty), Some(right.ty)])?;
+        let of = match of {
+            // One that needs no conversion.
+            MergedOf::Either if left.ty != ty && right.ty == ty => MergedOf::Right,
+            MergedOf::Either => MergedOf::Left,
+            of => of,
+        };
+        Ok(Merged { left, right, ty, of })
+    }
+
+    /// The column that it shows, which may be of another type.
+    pub fn kept(&self) -> Found {
+        if self.of == MergedOf::Right { self.right } else { self.left }
+    }
+
+    /// The column that it does not show.
+    pub fn hidden(&self) -> Found {
+        if self.of == MergedOf::Right { self.left } else { self.right }
+    }
+
+    /// Whether it is a column of neither side.
+    pub fn is_made(&self) -> bool {
+        self.of == MergedOf::Both || self.kept().ty != self.ty
+    }
 }
 
 /// The sources that names are looked up in.

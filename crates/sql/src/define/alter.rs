@@ -803,7 +803,8 @@ impl Definer<'_> {
         if let Some(index) = table.indexes.iter().find(|i| i.def.constraint != 0 && i.def.name == name) {
             let what = format!("constraint {name} on table {}", table.def.name);
             self.release_index(table, index.id, &what, cascade)?;
-            return Ok(self.engine.drop_index_by_id(index.id)?);
+            self.engine.drop_index_by_id(index.id)?;
+            return if index.def.primary { self.release_groups(table, &what, cascade) } else { Ok(()) };
         }
         if table.def.constraints.iter().any(|c| c.name == name) {
             return self.change_def(table.id, |def| def.constraints.retain(|c| c.name != name));

@@ -120,6 +120,12 @@ impl Definition {
         }
     }
 
+    /// Whether it goes on through several transactions in PostgreSQL, which allows that in no block of one.
+    pub fn is_concurrent(&self) -> bool {
+        let Utility::Statement(statement) = &self.utility else { return false };
+        matches!(statement.as_ref(), Statement::CreateIndex(create) if create.concurrently)
+    }
+
     /// Whether its text has a password in it.
     pub fn is_secret(&self) -> bool {
         matches!(&self.utility, Utility::Role(command) if command.is_secret())

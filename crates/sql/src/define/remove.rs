@@ -262,6 +262,22 @@ impl Definer<'_> {
         self.remove(removal)
     }
 
+    /// Views whose GROUP BY has a primary key that is gone now, and which show more of its table than that: gone with it, or forbidding that.
+    pub(super) fn release_groups(&mut self, table: &Arc<Table>, what: &str, cascade: bool) -> Done<()> {
+        let schema = self.schema();
+        let mut removal = Removal::new(schema.clone());
+        let on = (table.id.0, Some(0));
+        removal.asked.push(on);
+        for view in schema.readers(table.id.0).filter(|view| super::view::lacks_group(view, &schema)) {
+            removal.views.insert(view.id);
+            let name = format!("view {}", removal.relation(view.id));
+            removal.add(on, (view.id, None), name, what);
+        }
+        removal.close(&schema);
+        self.defined.notices.extend(removal.check(cascade, what)?);
+        self.remove(removal)
+    }
+
     fn drop_index(&mut self, name: &ObjectName, if_exists: bool, cascade: bool) -> Done<()> {
         let name = RelationName::of(name)?;
         let schema = self.schema();

@@ -203,6 +203,12 @@ fn types_now(view: &View, schema: &Arc<Schema>) -> Vec<Option<Type>> {
     shape.map(|(columns, _)| columns.into_iter().map(|(_, ty)| ty).collect()).unwrap_or_default()
 }
 
+/// Whether a view shows a column that its GROUP BY does not have any more.
+pub(super) fn lacks_group(view: &View, schema: &Arc<Schema>) -> bool {
+    let shape = query_of(view).and_then(|query| columns_of(&query, schema));
+    shape.is_err_and(|error| error.sqlstate == "42803")
+}
+
 /// The columns of a view, and its query's text.
 pub type ViewShape = (Vec<(String, Option<Type>)>, String);
 

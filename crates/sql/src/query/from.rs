@@ -11,7 +11,9 @@ use crate::bind::change::is_change;
 use crate::bind::expr::Bound;
 use crate::bind::from::{alias_parts, left_of_using, rename};
 use crate::bind::names::RelationName;
-use crate::bind::scope::{Found, Scope, ScopeColumn, ScopeSource, fold, hidden_of_view, relation_name};
+use crate::bind::scope::{
+    Found, Merged, MergedOf, Scope, ScopeColumn, ScopeSource, fold, hidden_of_view, relation_name,
+};
 use crate::bind::{Bind, Binder, locks_for};
 use crate::define::view::tables_of;
 use crate::error::SqlError;
@@ -559,13 +561,13 @@ impl Planner<'_> {
                 }
                 each.pending.keep_left();
                 item.plan = self.each_row(plan, *each)?;
-                return Ok(());
+                return self.make_merged(item);
             }
             item.plan = self.each_row(plan, *each)?;
             if let Some(condition) = condition.filter(|_| !always) {
                 item.plan = self.filter_asking(item.plan.clone(), &condition, &item.sources, asked)?;
             }
-            return Ok(());
+            return self.make_merged(item);
         }
         if expanded {
             item.plan = entry.plan;
@@ -573,7 +575,7 @@ impl Planner<'_> {
                 None => Ok(()),
                 Some(condition) if kind == JoinType::Inner => {
                     item.plan = self.filter_asking(item.plan.clone(), &condition, &item.sources, asked)?;
-                    Ok(())
+                    self.make_merged(item)
                 }
                 Some(condition) if is_true(&condition) => Ok(()),
                 Some(_) => refuse("a LEFT JOIN of a function of its columns on a condition"),
@@ -614,7 +616,7 @@ impl Planner<'_> {
         if matches!(kind, JoinType::Right | JoinType::Full) {
             extended(&mut left[first..]);
         }
-        self.coalesce_merged(item, added)
+        self.make_merged(item)
     }
 
     /// What a condition asks of each row, computed for the rows of the side that it is about before they are joined.
@@ -631,9 +633,9 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// A FULL JOIN's merged columns: what either side has.
-    fn coalesce_merged(&self, item: &mut FromRel, added: usize) -> Bind<()> {
-        let pairs = std::mem::take(&mut self.state.borrow_mut().full_merged);
+    /// Merged columns that are none of either side: a FULL JOIN's, and those of two types.
+    fn make_merged(&self, item: &mut FromRel) -> Bind<()> {
+        let pairs = std::mem::take(&mut self.state.borrow_mut().merged);
         if pairs.is_empty() {
             return Ok(());
         }
@@ -641,8 +643,8 @@ impl Planner<'_> {
         let mut outputs: Vec<DfExpr> = item.plan.schema().columns().into_iter().map(DfExpr::Column).collect();
         let (mut columns, mut leaves, mut first) = (Vec::new(), Vec::new(), Vec::new());
         let source = item.scope.sources.len() as u16;
-        for (i, (left, right)) in pairs.into_iter().enumerate() {
-            let ty = crate::value::cast::common_type("JOIN/USING", &[Some(left.ty), Some(right.ty)])?;
+        for (i, pair) in pairs.into_iter().enumerate() {
+            let Merged { left, right, ty, .. } = pair;
             let cell = |found: Found| {
                 let expr = item.scope.expr(found);
                 if found.ty == ty {
@@ -650,8 +652,11 @@ impl Planner<'_> {
                 }
                 Expr::Cast { expr: Box::new(expr), from: found.ty, to: ty, explicit: false }
             };
-            let both = Expr::Coalesce(vec![cell(left), cell(right)]);
-            let value = self.with_leaves(&item.sources, |leaves| leaves.convert(&both, ty))?;
+            let made = match pair.of {
+                MergedOf::Both => Expr::Coalesce(vec![cell(left), cell(right)]),
+                _ => cell(pair.kept()),
+            };
+            let value = self.with_leaves(&item.sources, |leaves| leaves.convert(&made, ty))?;
             let column = DfColumn::new(Some(relation.clone()), format!("c{i}"));
             outputs.push(value.alias_qualified(column.relation.clone(), column.name.clone()));
             let name = item.scope.sources[usize::from(right.source)].columns[usize::from(right.column)].name.clone();
@@ -661,7 +666,6 @@ impl Planner<'_> {
             item.scope.sources[usize::from(left.source)].merged.push(left.column);
             item.scope.sources[usize::from(right.source)].merged.push(right.column);
         }
-        debug_assert!(added < usize::from(source));
         // No name means it: its columns are found by theirs.
         let name = format!(" merged {source}");
         item.scope.add(ScopeSource::of_columns(name, columns))?;
@@ -705,18 +709,22 @@ impl Planner<'_> {
             let right = Found { source: source as u16, column: at as u16, ty: columns[at].ty };
             let (l, r) = (item.scope.expr(left), item.scope.expr(right));
             conditions.push(binder.compare(BinaryOp::Eq, Bound::new(l, left.ty), Bound::new(r, right.ty))?.expr);
-            if kind == JoinType::Full {
-                self.state.borrow_mut().full_merged.push((left, right));
-                continue;
-            }
-            // The side that always has a value keeps its column.
-            let (hidden, kept) = if kind == JoinType::Right { (left, right) } else { (right, left) };
+            let of = match kind {
+                JoinType::Full => MergedOf::Both,
+                JoinType::Left => MergedOf::Left,
+                JoinType::Right => MergedOf::Right,
+                _ => MergedOf::Either,
+            };
+            merged.push(Merged::new(left, right, of)?);
+        }
+        if merged.iter().any(Merged::is_made) {
+            self.state.borrow_mut().merged = merged;
+            return Ok(Expr::And(conditions));
+        }
+        for hidden in merged.iter().map(Merged::hidden) {
             item.scope.sources[usize::from(hidden.source)].merged.push(hidden.column);
-            merged.push(kept);
         }
-        if kind != JoinType::Full {
-            item.scope.merge_first(merged);
-        }
+        item.scope.merge_first(merged.iter().map(Merged::kept).collect());
         Ok(Expr::And(conditions))
     }
 

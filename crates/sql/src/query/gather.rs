@@ -26,7 +26,7 @@ pub struct Gather {
     orders: Vec<KeyOrder>,
     distinct: bool,
     clock: Clock,
-    /// Its own for each kind: DataFusion takes window functions of one name for one.
+    /// Its own for each kind and order: DataFusion takes functions of one name and the same arguments for one.
     name: String,
     signature: Signature,
 }
@@ -43,13 +43,18 @@ impl Hash for Gather {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.gathers.hash(state);
         self.distinct.hash(state);
+        self.orders.iter().for_each(|by| (by.descending, by.nulls_first).hash(state));
     }
 }
 
 impl Gather {
     pub fn new(gathers: Gathers, orders: Vec<KeyOrder>, distinct: bool, clock: Clock) -> Gather {
         let arguments = gathers.arguments.len() + orders.len();
-        let name = format!("gather {:?}", gathers.what).to_lowercase();
+        let mut name = format!("gather {:?}", gathers.what).to_lowercase();
+        for by in &orders {
+            name.push_str(if by.descending { " desc" } else { " asc" });
+            name.push_str(if by.nulls_first { " nulls first" } else { "" });
+        }
         Gather { gathers, orders, distinct, clock, name, signature: Signature::any(arguments, Volatility::Immutable) }
     }
 

@@ -30,9 +30,9 @@ use super::template::Holes;
 use super::window::Window;
 use super::with::Part;
 use crate::bind::expr::{Bound, table_oid};
-use crate::bind::query::{Folds, Item, OrderItem, add_dependents, order_items, over_groups};
+use crate::bind::query::{Folds, Item, OrderItem, add_dependents, check_direct, order_items, over_groups};
 use crate::bind::record::{by_fields, fields_of, must_compare};
-use crate::bind::scope::{Found, Scope, ScopeColumn, ScopeSource};
+use crate::bind::scope::{Merged, Scope, ScopeColumn, ScopeSource};
 use crate::bind::{Beyond, Bind, Binder, PLACEHOLDERS, Refusal};
 use crate::compiled::aggregate::{Aggregate, AggregateFunction, Gathers};
 use crate::define::view::query_of_table;
@@ -177,8 +177,8 @@ pub(super) struct State {
     next_level: u32,
     /// The arguments of `grouping()` calls.
     groupings: Vec<Vec<Expr>>,
-    /// The columns that a FULL JOIN's USING merges.
-    pub full_merged: Vec<(Found, Found)>,
+    /// The columns of USING that a join makes of its sides.
+    pub merged: Vec<Merged>,
 }
 
 impl Pending {
@@ -1017,6 +1017,11 @@ impl<'a> Planner<'a> {
         let mut leaves = sources;
         if grouped {
             let keys = keys.unwrap_or_default();
+            let has_direct = check_direct(&aggregates, &keys.exprs, &scope)?;
+            if has_direct && keys.sets.is_some() {
+                // It is null where the set leaves it out.
+                return refuse("a grouped column as an ordered-set aggregate's argument, of several grouping sets");
+            }
             let over = |expr: &mut Expr| -> Bind<()> {
                 let taken = std::mem::replace(expr, Expr::NULL);
                 let grouped = over_groups(taken, &keys.exprs, &aggregates, &scope)?;
@@ -1055,11 +1060,48 @@ impl<'a> Planner<'a> {
                 plan = self.filter(plan, &having, &leaves)?;
             }
         }
-        let (plan, window_leaves) = self.window(plan, &leaves, &windows)?;
+        let (mut plan, window_leaves) = self.window(plan, &leaves, &windows)?;
+        if sets.come_last(&order, &on)
+            && !(distinct || limits.with_ties)
+            && !items.iter().map(|i| &i.expr).chain(order.iter().map(|o| &o.expr)).any(|e| self.asks_subquery(e))
+        {
+            let (order, on) = (std::mem::take(&mut order), std::mem::take(&mut on));
+            plan = self.settled(plan, &leaves, &window_leaves, &order, &on)?;
+        }
         let (plan, set_leaves) = sets.expand_outputs(self, plan, &leaves, &window_leaves)?;
         let selected =
             Selected { items, untyped, origins, order, on, distinct, at_most_one, window_leaves, set_leaves };
         self.finish_select(plan, &leaves, selected, limits)
+    }
+
+    /// The rows in an order, and the first of each that DISTINCT ON tells apart, before a set-returning function repeats them.
+    fn settled(
+        &self,
+        plan: LogicalPlan,
+        sources: &[Vec<Leaf>],
+        windows: &[Leaf],
+        order: &[OrderItem],
+        on: &[(Expr, Type)],
+    ) -> Bind<LogicalPlan> {
+        let placeholders = |source: u16, column: u16| match source {
+            WINDOW => windows.get(usize::from(column)).cloned(),
+            GIVEN => self.state.borrow().given.get(usize::from(column)).cloned(),
+            _ => None,
+        };
+        let leaves = Leaves {
+            sources,
+            placeholders: &placeholders,
+            parameters: self.parameters,
+            env: self.env,
+            is_wide: self.is_wide,
+            holes: self.holes.as_ref(),
+        };
+        let by = |by: &OrderItem| Ok(sort(leaves.convert(&by.expr, by.order.ty)?, by));
+        let sorts = order.iter().map(by).collect::<Result<Vec<_>, SqlError>>()?;
+        let keys = on.iter().map(|(expr, ty)| Ok(key(leaves.convert(expr, *ty)?, *ty)));
+        let keys = keys.collect::<Result<Vec<_>, SqlError>>()?;
+        let plan = if keys.is_empty() { plan } else { self.first_rows(plan, keys, &sorts)? };
+        df(df(LogicalPlanBuilder::from(plan).sort(sorts))?.build())
     }
 
     /// Whether a subquery stands in it that refers to the rows around it.

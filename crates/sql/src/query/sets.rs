@@ -7,7 +7,7 @@
 //! | FROM f(constants) | one row | none |
 //! | FROM t, f(t.x); JOIN f(t.x) ON ... | the rows of t: functions in FROM are always lateral | none |
 //! | LEFT JOIN f(t.x) ON true | the same | one with nulls |
-//! | SELECT f(t.x), ... | the rows after WHERE, GROUP BY and window functions; several calls advance together, the shorter with nulls, and calls of their rows follow | none |
+//! | SELECT f(t.x), ... | the rows after WHERE, GROUP BY and window functions, and after an ORDER BY that does not mention them; several calls advance together, the shorter with nulls, and calls of their rows follow | none |
 //! | GROUP BY f(t.x), by name or number too | the rows after WHERE | none |
 //!
 //! `generate_series` of constant whole numbers in FROM is not here but in `series`: it streams.
@@ -19,6 +19,7 @@ use super::fault::carried;
 use super::plan::{Planner, SETS, WINDOW, df, refuse};
 use super::window::Window;
 use crate::bind::expr::Bound;
+use crate::bind::query::OrderItem;
 use crate::bind::scope::{Scope, ScopeColumn, ScopeSource, fold};
 use crate::bind::{Bind, Binder};
 use crate::compiled::aggregate::Aggregate;
@@ -262,6 +263,13 @@ impl OutputSets {
 
     pub fn is_empty(&self) -> bool {
         self.count == 0
+    }
+
+    /// Whether rows come behind ORDER BY, which mentions none of the calls, and neither does DISTINCT ON: each row's stay together and in
+    /// their order then.
+    pub fn come_last(&self, order: &[OrderItem], on: &[(Expr, Type)]) -> bool {
+        let mut asked = order.iter().map(|by| &by.expr).chain(on.iter().map(|(expr, _)| expr));
+        !self.later.is_empty() && !order.is_empty() && !asked.any(|expr| expr.mentions(|source| source == SETS))
     }
 
     /// What is folded has its rows before any call's, and so has a window: there are only those of GROUP BY.

@@ -470,11 +470,16 @@ impl Planner<'_> {
         keys: Vec<DfExpr>,
         order: &[Sort],
     ) -> Bind<super::plan::Rel> {
-        let (plan, number) = self.numbered(rel.plan, keys, order.to_vec())?;
-        let first = number.eq(super::convert::lit(Type::Int8, &Datum::Int(1)).map_err(crate::bind::Refusal::Error)?);
-        let plan = df(df(LogicalPlanBuilder::from(plan).filter(first))?.build())?;
+        let plan = self.first_rows(rel.plan, keys, order)?;
         let outputs = rel.columns.into_iter().map(|c| (DfExpr::Column(c.column.clone()), c)).collect();
         self.project(plan, outputs, rel.at_most_one)
+    }
+
+    /// The first row of each partition; a column of their numbers stays beside them.
+    pub(super) fn first_rows(&self, plan: LogicalPlan, keys: Vec<DfExpr>, order: &[Sort]) -> Bind<LogicalPlan> {
+        let (plan, number) = self.numbered(plan, keys, order.to_vec())?;
+        let first = number.eq(super::convert::lit(Type::Int8, &Datum::Int(1)).map_err(crate::bind::Refusal::Error)?);
+        df(df(LogicalPlanBuilder::from(plan).filter(first))?.build())
     }
 
     /// The rows whose rank in the order is at most `last`.

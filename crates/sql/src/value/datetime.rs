@@ -117,6 +117,11 @@ pub(crate) fn timestamp_in_range(timestamp: i64) -> bool {
     (TIMESTAMP_MIN..TIMESTAMP_END).contains(&timestamp)
 }
 
+/// Whether a date comes after all timestamps that PostgreSQL has.
+pub(crate) fn is_beyond_timestamps(days: i64) -> bool {
+    date_is_finite(days) && days.checked_mul(DAY_US).is_none_or(|us| us >= TIMESTAMP_END)
+}
+
 pub(crate) fn write_date(days: i64, style: DateStyle, out: &mut Vec<u8>) {
     match days {
         DATE_INFINITY => out.extend_from_slice(b"infinity"),

@@ -3,7 +3,7 @@
 mod numbers;
 mod reading;
 
-pub(super) use numbers::{float_to_char, numeric_to_char, to_number};
+pub(super) use numbers::{float_to_char, integer_to_char, numeric_to_char, to_number};
 pub(super) use reading::{to_date, to_timestamp};
 
 use super::arguments::{Arguments, text};
@@ -14,13 +14,16 @@ use crate::value::{Datum, interval::Interval};
 
 type Result<T = Datum> = std::result::Result<T, SqlError>;
 
-/// The fields, longer names before those that they begin with.
+/// The fields, longer names before those that they begin with; each is written in large or in small letters.
 const FIELDS: &[&str] = &[
     "SSSSS", "SSSS", "HH24", "HH12", "Y,YYY", "YYYY", "IYYY", "IDDD", "MONTH", "A.M.", "P.M.", "B.C.", "A.D.", "MON",
-    "DAY", "DDD", "YYY", "IYY", "TZH", "TZM", "FF1", "FF2", "FF3", "FF4", "FF5", "FF6", "HH", "MI", "SS", "MS", "US",
-    "AM", "PM", "YY", "IY", "BC", "AD", "MM", "DY", "DD", "ID", "WW", "IW", "CC", "RM", "TZ", "OF", "Y", "I", "D", "W",
-    "J", "Q",
+    "DAY", "DDD", "YYY", "IYY", "TZH", "TZM", "FF1", "FF2", "FF3", "FF4", "FF5", "FF6", "FX", "HH", "MI", "SS", "MS",
+    "US", "AM", "PM", "YY", "IY", "BC", "AD", "MM", "DY", "DD", "ID", "WW", "IW", "CC", "RM", "TZ", "OF", "Y", "I",
+    "D", "W", "J", "Q",
 ];
+
+/// Those that may also be written with a large letter before small ones.
+const WORDS: &[(&str, &str)] = &[("Month", "MONTH"), ("Mon", "MON"), ("Day", "DAY"), ("Dy", "DY")];
 
 const MONTHS: [&str; 12] = [
     "January",
@@ -42,67 +45,83 @@ const ROMAN: [&str; 12] = ["I", "II", "III", "IV", "V", "VI", "VII", "VIII", "IX
 /// A part of a template.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Part {
-    Field {
-        name: &'static str,
-        /// As it is written, which tells the case of words.
-        written: String,
-        /// FM: nothing is padded.
-        fill: bool,
-        /// TH or th.
-        ordinal: Option<bool>,
-    },
+    Field(Field),
+    /// A space, or a sign that is neither letter nor digit: what it is matters little where a text is read.
+    Separator(char),
     Literal(char),
-    /// In quotes.
-    Quoted(String),
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Field {
+    name: &'static str,
+    /// As it is written, which tells the case of words.
+    written: String,
+    /// FM: nothing is padded.
+    fill: bool,
+    /// TM: names, in the language of the locale, are not padded either.
+    named: bool,
+    /// TH or th.
+    ordinal: Option<bool>,
 }
 
 fn parts(template: &str) -> Vec<Part> {
     let mut out = Vec::new();
     let mut rest = template;
-    let mut fill = false;
-    while let Some(c) = rest.chars().next() {
-        let upper = rest.to_ascii_uppercase();
-        // Names in the language of the locale are not padded either.
-        if upper.starts_with("FM") || upper.starts_with("TM") {
-            (fill, rest) = (true, &rest[2..]);
-            continue;
-        }
-        if upper.starts_with("FX") {
+    while !rest.is_empty() {
+        let prefix = rest.get(..2).unwrap_or("");
+        let (fill, named) = (matches!(prefix, "FM" | "fm"), matches!(prefix, "TM" | "tm"));
+        if fill || named {
             rest = &rest[2..];
-            continue;
         }
-        if let Some(quoted) = rest.strip_prefix('"') {
-            let end = quoted.find('"').unwrap_or(quoted.len());
-            out.push(Part::Quoted(quoted[..end].to_owned()));
-            rest = quoted.get(end + 1..).unwrap_or("");
-            continue;
-        }
-        if c == '\\' && rest.len() > 1 {
-            let next = rest[1..].chars().next().expect("there is more than the backslash");
-            out.push(Part::Literal(next));
-            rest = &rest[1 + next.len_utf8()..];
-            continue;
-        }
-        match FIELDS.iter().find(|f| upper.starts_with(**f)) {
-            Some(name) => {
-                let written = rest[..name.len()].to_owned();
-                rest = &rest[name.len()..];
-                let ordinal = match rest.get(..2) {
-                    Some("TH") => Some(true),
-                    Some("th") => Some(false),
-                    _ => None,
-                };
-                rest = if ordinal.is_some() { &rest[2..] } else { rest };
-                out.push(Part::Field { name, written, fill, ordinal });
-                fill = false;
-            }
-            None => {
-                out.push(Part::Literal(c));
-                rest = &rest[c.len_utf8()..];
-            }
+        if let Some((name, length)) = field_at(rest) {
+            let written = rest[..length].to_owned();
+            rest = &rest[length..];
+            let ordinal = match rest.get(..2) {
+                Some("TH") => Some(true),
+                Some("th") => Some(false),
+                _ => None,
+            };
+            rest = if ordinal.is_some() || rest.starts_with("SP") { &rest[2..] } else { rest };
+            out.push(Part::Field(Field { name, written, fill, named, ordinal }));
+        } else if let Some(quoted) = rest.strip_prefix('"') {
+            rest = after_quoted(quoted, &mut out);
+        } else {
+            rest = rest.strip_prefix('\\').filter(|after| after.starts_with('"')).unwrap_or(rest);
+            let Some(c) = rest.chars().next() else { break };
+            rest = &rest[c.len_utf8()..];
+            let parts = c.is_ascii_graphic() && !c.is_ascii_alphanumeric() || c.is_ascii_whitespace();
+            out.push(if parts { Part::Separator(c) } else { Part::Literal(c) });
         }
     }
     out
+}
+
+/// The field that a template goes on with, and its length.
+fn field_at(rest: &str) -> Option<(&'static str, usize)> {
+    let is_small = rest.starts_with(|c: char| c.is_ascii_lowercase());
+    let is_written = |name: &&&str| match rest.get(..name.len()) {
+        Some(written) if is_small => {
+            written.eq_ignore_ascii_case(name) && !written.contains(|c: char| c.is_ascii_uppercase())
+        }
+        Some(written) => written == **name,
+        None => false,
+    };
+    let word = || WORDS.iter().find(|(written, _)| rest.starts_with(written)).map(|(_, name)| *name);
+    let name = word().or_else(|| FIELDS.iter().find(is_written).copied())?;
+    Some((name, name.len()))
+}
+
+/// Takes what stands in quotes, where a backslash takes the meaning from what follows it; gives what is behind.
+fn after_quoted<'a>(quoted: &'a str, out: &mut Vec<Part>) -> &'a str {
+    let mut chars = quoted.chars();
+    while let Some(c) = chars.next() {
+        match c {
+            '"' => break,
+            '\\' => out.push(Part::Literal(chars.next().unwrap_or(c))),
+            c => out.push(Part::Literal(c)),
+        }
+    }
+    chars.as_str()
 }
 
 /// Where a local time belongs: offset in seconds and the zone's name for it, if it has a zone.
@@ -116,10 +135,13 @@ struct Shown {
     year: i64,
     month: i64,
     day: i64,
-    /// Of today; `None` for an interval.
-    days: Option<i64>,
+    /// Since 2000-01-01; of an interval, as if it were a date.
+    days: i64,
+    /// Of the year.
+    day_of_year: i64,
     /// Of the day; of an interval all of them.
     us: i64,
+    is_interval: bool,
 }
 
 fn ordinal_of(number: i64, upper: bool) -> &'static str {
@@ -150,112 +172,156 @@ fn in_case(word: &str, written: &str) -> String {
     }
 }
 
+/// A century has two digits, and those beyond have all that they need.
+fn century_width(century: i64) -> usize {
+    match century {
+        0..=99 => 2,
+        -99..0 => 3,
+        _ => 0,
+    }
+}
+
 impl Shown {
-    fn write(&self, template: &str, place: &Place) -> String {
+    fn write(&self, template: &str, place: &Place) -> Result<String> {
         let mut out = String::new();
         for part in parts(template) {
             match part {
-                Part::Literal(c) => out.push(c),
-                Part::Quoted(text) => out.push_str(&text),
-                Part::Field { name, written, fill, ordinal } => {
-                    self.field(name, &written, fill, ordinal, place, &mut out)
-                }
+                Part::Literal(c) | Part::Separator(c) => out.push(c),
+                Part::Field(field) => self.field(&field, place, &mut out)?,
             }
         }
-        out
+        Ok(out)
     }
 
-    fn field(&self, name: &str, written: &str, fill: bool, ordinal: Option<bool>, place: &Place, out: &mut String) {
+    fn field(&self, field: &Field, place: &Place, out: &mut String) -> Result<()> {
         let mut number = |value: i64, width: usize| {
-            let width = if fill { 0 } else { width + usize::from(value < 0) };
+            let width = if field.fill { 0 } else { width };
             out.push_str(&format!("{value:0width$}"));
-            if let Some(upper) = ordinal {
+            if let Some(upper) = field.ordinal {
                 out.push_str(ordinal_of(value, upper));
             }
         };
+        // One more where a sign takes one.
+        let signed = |value: i64, width: usize| width + usize::from(value < 0);
         let (hour, minute, second) =
             (self.us / HOUR_US, self.us % HOUR_US / MINUTE_US, self.us % MINUTE_US / SECOND_US);
-        let fraction = self.us % SECOND_US;
-        let days = self.days.unwrap_or(0);
-        let shown = |year: i64| if self.days.is_some() && year <= 0 { 1 - year } else { year };
-        let (shown_year, week_year) = (shown(self.year), shown(iso_week(days).0));
-        match name {
-            "HH24" => number(hour, 2),
-            "HH" | "HH12" => number(if hour % 12 == 0 { 12 } else { hour % 12 }, 2),
-            "MI" => number(minute, 2),
-            "SS" => number(second, 2),
-            "MS" => number(fraction / 1000, 3),
-            "US" => number(fraction, 6),
+        let shown = |year: i64| if !self.is_interval && year <= 0 { 1 - year } else { year };
+        let year = shown(self.year);
+        let week_year = || shown(iso_week(self.days).0);
+        match field.name {
+            "HH24" => number(hour, signed(hour, 2)),
+            "HH" | "HH12" => number(if hour % 12 == 0 { 12 } else { hour % 12 }, signed(hour, 2)),
+            "MI" => number(minute, signed(minute, 2)),
+            "SS" => number(second, signed(second, 2)),
             "SSSS" | "SSSSS" => number(self.us / SECOND_US, 0),
-            "YYYY" => number(shown_year, 4),
-            "YYY" => number(shown_year % 1000, 3),
-            "YY" => number(shown_year % 100, 2),
-            "Y" => number(shown_year % 10, 1),
-            "IYYY" => number(week_year, 4),
-            "IYY" => number(week_year % 1000, 3),
-            "IY" => number(week_year % 100, 2),
-            "I" => number(week_year % 10, 1),
-            "MM" => number(self.month, 2),
-            "DDD" => number(days - first_of_year(self.year) + 1, 3),
-            "IDDD" => {
-                let (_, week) = iso_week(days);
-                number((week - 1) * 7 + weekday(days), 3)
-            }
+            "YYYY" => number(year, signed(year, 4)),
+            "YYY" => number(year % 1000, signed(year, 3)),
+            "YY" => number(year % 100, signed(year, 2)),
+            "Y" => number(year % 10, 1),
+            "IYYY" => number(week_year(), signed(year, 4)),
+            "IYY" => number(week_year() % 1000, signed(year, 3)),
+            "IY" => number(week_year() % 100, signed(year, 2)),
+            "I" => number(week_year() % 10, 1),
+            "MM" => number(self.month, signed(self.month, 2)),
+            "DDD" => number(self.day_of_year, 3),
+            "IDDD" => number((iso_week(self.days).1 - 1) * 7 + weekday(self.days), 3),
             "DD" => number(self.day, 2),
-            "D" => number(weekday(days) % 7 + 1, 0),
-            "ID" => number(weekday(days), 0),
-            "WW" => number((days - first_of_year(self.year)) / 7 + 1, 2),
+            "D" if !self.is_interval => number(weekday(self.days) % 7 + 1, 0),
+            "ID" if !self.is_interval => number(weekday(self.days), 0),
+            "WW" => number((self.day_of_year - 1) / 7 + 1, 2),
             "W" => number((self.day - 1) / 7 + 1, 0),
-            "IW" => number(iso_week(days).1, 2),
+            "IW" => number(iso_week(self.days).1, 2),
             "CC" => {
-                let year = self.year;
-                number(if year > 0 { (year - 1) / 100 + 1 } else { year / 100 - 1 }, 2)
+                let century = match self.year {
+                    year if self.is_interval => year / 100,
+                    year if year > 0 => (year - 1) / 100 + 1,
+                    year => year / 100 - 1,
+                };
+                number(century, century_width(century));
             }
-            "J" => number(days + 2_451_545, 0),
-            "Q" => number((self.month - 1) / 3 + 1, 0),
+            "J" => number(self.days + 2_451_545, 0),
+            "Q" if self.month != 0 => number((self.month - 1) / 3 + 1, 0),
+            "Q" | "FX" => {}
             "Y,YYY" => {
-                out.push_str(&format!("{},{:03}", shown_year / 1000, shown_year % 1000));
+                out.push_str(&format!("{},", year / 1000));
+                out.push_str(&format!("{:03}", year % 1000));
+                out.push_str(field.ordinal.map_or("", |upper| ordinal_of(year, upper)));
             }
-            _ => out.push_str(&self.word(name, written, fill, place)),
+            name => match fraction_digits(name) {
+                Some(digits) => {
+                    let value = self.us % SECOND_US / 10i64.pow(6 - digits);
+                    out.push_str(&format!("{value:0width$}", width = digits as usize));
+                    out.push_str(field.ordinal.map_or("", |upper| ordinal_of(value, upper)));
+                }
+                None => out.push_str(&self.word(field, place)?),
+            },
         }
+        Ok(())
     }
 
-    fn word(&self, name: &str, written: &str, fill: bool, place: &Place) -> String {
-        let days = self.days.unwrap_or(0);
-        let month = MONTHS[(self.month.clamp(1, 12) - 1) as usize];
-        let day = DAYS[(weekday(days) - 1) as usize];
-        let padded = |word: String, width: usize| if fill { word } else { format!("{word:<width$}") };
-        let afternoon = self.us % DAY_US >= DAY_US / 2;
-        let before = self.year <= 0;
+    fn word(&self, field: &Field, place: &Place) -> Result<String> {
+        let Field { name, written, .. } = field;
+        let afternoon = self.us / HOUR_US % 24 >= 12;
         let half = |am: &str, pm: &str| in_case_of(if afternoon { pm } else { am }, written);
-        match name {
-            "AM" | "PM" => half("AM", "PM"),
-            "A.M." | "P.M." => half("A.M.", "P.M."),
+        match *name {
+            "AM" | "PM" => return Ok(half("AM", "PM")),
+            "A.M." | "P.M." => return Ok(half("A.M.", "P.M.")),
+            "RM" => return Ok(self.roman_month(field)),
+            _ if self.is_interval => {
+                let hint = "Intervals are not tied to specific calendar dates.";
+                return Err(
+                    SqlError::new("22007", "invalid format specification for an interval value").with_hint(hint)
+                );
+            }
+            _ => {}
+        }
+        let month = MONTHS[(self.month.clamp(1, 12) - 1) as usize];
+        let day = DAYS[(weekday(self.days) - 1) as usize];
+        let is_bare = field.fill || field.named;
+        let padded = |word: String| if is_bare { word } else { format!("{word:<9}") };
+        let before = self.year <= 0;
+        let offset = place.zone.as_ref().map_or(0, |(offset, _)| *offset);
+        let (sign, hours, minutes) =
+            (if offset < 0 { '-' } else { '+' }, offset.abs() / 3600, offset.abs() % 3600 / 60);
+        Ok(match *name {
             "BC" | "AD" => in_case_of(if before { "BC" } else { "AD" }, written),
             "B.C." | "A.D." => in_case_of(if before { "B.C." } else { "A.D." }, written),
-            "MONTH" => padded(in_case(month, written), 9),
+            "MONTH" => padded(in_case(month, written)),
             "MON" => in_case(&month[..3], written),
-            "DAY" => padded(in_case(day, written), 9),
+            "DAY" => padded(in_case(day, written)),
             "DY" => in_case(&day[..3], written),
-            "RM" => padded(in_case_of(ROMAN[(self.month.clamp(1, 12) - 1) as usize], written), 4),
             "TZ" => place.zone.as_ref().map_or(String::new(), |(_, name)| in_case_of(name, written)),
-            "OF" => place.zone.as_ref().map_or(String::new(), |(offset, _)| {
-                let (hours, minutes) = (offset.abs() / 3600, offset.abs() % 3600 / 60);
-                let sign = if *offset < 0 { '-' } else { '+' };
-                if minutes == 0 { format!("{sign}{hours:02}") } else { format!("{sign}{hours:02}:{minutes:02}") }
-            }),
-            "TZH" => place.zone.as_ref().map_or(String::new(), |(offset, _)| {
-                format!("{}{:02}", if *offset < 0 { '-' } else { '+' }, offset.abs() / 3600)
-            }),
-            "TZM" => {
-                place.zone.as_ref().map_or(String::new(), |(offset, _)| format!("{:02}", offset.abs() % 3600 / 60))
-            }
-            // FF1 to FF6.
+            "TZH" => format!("{sign}{hours:02}"),
+            "TZM" => format!("{minutes:02}"),
+            // OF.
             _ => {
-                let digits = usize::from(name.as_bytes()[2] - b'0');
-                format!("{:06}", self.us % SECOND_US)[..digits].to_owned()
+                let width = if field.fill { 0 } else { 2 };
+                let hours = format!("{sign}{hours:0width$}");
+                if offset % 3600 == 0 { hours } else { format!("{hours}:{minutes:02}") }
             }
-        }
+        })
+    }
+
+    /// The months of an interval count from the year's end where they are negative; whole years end with December.
+    fn roman_month(&self, field: &Field) -> String {
+        let month = match (self.month, self.year) {
+            (0, 0) => return String::new(),
+            (0, year) if year < 0 => 1,
+            (0, _) => 12,
+            (month, _) if month < 0 => 13 + month,
+            (month, _) => month,
+        };
+        let roman = in_case_of(ROMAN[(month.clamp(1, 12) - 1) as usize], &field.written);
+        if field.fill { roman } else { format!("{roman:<4}") }
+    }
+}
+
+/// The digits of a second that a field has.
+fn fraction_digits(name: &str) -> Option<u32> {
+    match name {
+        "MS" => Some(3),
+        "US" => Some(6),
+        _ => name.strip_prefix("FF").and_then(|digits| digits.parse().ok()),
     }
 }
 
@@ -265,11 +331,18 @@ fn in_case_of(word: &str, written: &str) -> String {
 }
 
 /// A local time by a template.
-pub(super) fn formatted(local: i64, template: &str, place: &Place) -> String {
+pub(super) fn formatted(local: i64, template: &str, place: &Place) -> Result<String> {
     let days = local.div_euclid(DAY_US);
     let civil = civil_of(days);
-    let shown =
-        Shown { year: civil.year, month: civil.month, day: civil.day, days: Some(days), us: local.rem_euclid(DAY_US) };
+    let shown = Shown {
+        year: civil.year,
+        month: civil.month,
+        day: civil.day,
+        days,
+        day_of_year: days - first_of_year(civil.year) + 1,
+        us: local.rem_euclid(DAY_US),
+        is_interval: false,
+    };
     shown.write(template, place)
 }
 
@@ -277,7 +350,7 @@ pub(super) fn timestamp_to_char(a: &Arguments<'_>) -> Result {
     if !datetime::is_finite(a.int(0)) || a.text(1).is_empty() {
         return Ok(Datum::Null);
     }
-    Ok(text(formatted(a.int(0), a.text(1), &Place::default())))
+    formatted(a.int(0), a.text(1), &Place::default()).map(text)
 }
 
 pub(super) fn moment_to_char(a: &Arguments<'_>) -> Result {
@@ -286,7 +359,7 @@ pub(super) fn moment_to_char(a: &Arguments<'_>) -> Result {
     }
     let zone = &a.clock.zone;
     let place = Place { zone: Some((zone.offset_s(a.int(0)), zone.abbreviation(a.int(0)))) };
-    Ok(text(formatted(zone.to_local(a.int(0)), a.text(1), &place)))
+    formatted(zone.to_local(a.int(0)), a.text(1), &place).map(text)
 }
 
 pub(super) fn interval_to_char(a: &Arguments<'_>) -> Result {
@@ -294,6 +367,22 @@ pub(super) fn interval_to_char(a: &Arguments<'_>) -> Result {
         return Ok(Datum::Null);
     }
     let Interval { months, days, us } = a.interval(0);
-    let shown = Shown { year: (months / 12).into(), month: (months % 12).into(), day: days.into(), days: None, us };
-    Ok(text(shown.write(a.text(1), &Place::default())))
+    let (year, month, day) = (i64::from(months / 12), i64::from(months % 12), i64::from(days));
+    let shown = Shown {
+        year,
+        month,
+        day,
+        days: julian_of(year, month, day) - 2_451_545,
+        day_of_year: i64::from(months) * 30 + day,
+        us,
+        is_interval: true,
+    };
+    shown.write(a.text(1), &Place::default()).map(text)
+}
+
+/// The Julian day of a date, whose month and day may also be none: PostgreSQL's formula decides what is shown of them.
+fn julian_of(year: i64, month: i64, day: i64) -> i64 {
+    let (month, year) = if month > 2 { (month + 1, year + 4800) } else { (month + 13, year + 4799) };
+    let century = year / 100;
+    year * 365 - 32_167 + year / 4 - century + century / 4 + 7834 * month / 256 + day
 }

@@ -136,7 +136,7 @@ pub(super) fn timeofday(a: &Arguments<'_>) -> Result {
         a.clock.zone.to_local(now),
         "Dy Mon DD HH24:MI:SS.US YYYY",
         &super::formatting::Place::default(),
-    );
+    )?;
     Ok(text(format!("{shown} {}", a.clock.zone.abbreviation(now))))
 }
 

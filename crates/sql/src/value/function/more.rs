@@ -141,8 +141,8 @@ entries! {
     "to_char" (Timestamptz, Text) -> Text, formatting::moment_to_char;
     "to_char" (Interval, Text) -> Text, formatting::interval_to_char;
     "to_char" (NUMERIC, Text) -> Text, formatting::numeric_to_char;
-    "to_char" (Int4, Text) -> Text, formatting::numeric_to_char;
-    "to_char" (Int8, Text) -> Text, formatting::numeric_to_char;
+    "to_char" (Int4, Text) -> Text, formatting::integer_to_char;
+    "to_char" (Int8, Text) -> Text, formatting::integer_to_char;
     "to_char" (Float4, Text) -> Text, formatting::float_to_char;
     "to_char" (Float8, Text) -> Text, formatting::float_to_char;
     "to_date" (Text, Text) -> Date, formatting::to_date;
