@@ -11,6 +11,8 @@ use sqlparser::keywords::Keyword;
 use sqlparser::tokenizer::{Token, TokenWithSpan, Word};
 
 const FIELDS: &str = "fields";
+/// Each moves the rest of the statement, which may be long; more are a syntax error.
+const MENDED_MAX: usize = 100;
 
 /// The statement's tokens; without blanks if fields are among the outputs.
 pub(super) fn with_fields(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
@@ -20,6 +22,11 @@ pub(super) fn with_fields(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     }
     let is_end = |three: &[TokenWithSpan]| three[0].token == Token::RParen && is_star(&three[1..]);
     let mut tokens = words_of(tokens);
+    let is_compared = |four: &[TokenWithSpan]| is_star(&four[1..3]) && is_comparison(&four[3]);
+    let mended = tokens.windows(4).filter(|four| is_end(&four[..3]) || is_compared(four)).count();
+    if mended > MENDED_MAX {
+        return tokens;
+    }
     for at in (1..tokens.len().saturating_sub(3)).rev() {
         let is_row = matches!(tokens[at].token, Token::Word(_)) && is_star(&tokens[at + 1..at + 3]);
         if is_row && begins_output(&tokens, at) && is_comparison(&tokens[at + 3]) {

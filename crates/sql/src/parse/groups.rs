@@ -14,17 +14,21 @@ use sqlparser::tokenizer::{Token, TokenWithSpan, Word};
 const DISTINCT: &str = "distinct";
 const SETS: &str = "grouping sets";
 const NONE: &str = "none";
+/// Each nested one moves the rest of the statement, which may be long; among more, nested ones are a syntax error.
+const SETS_MAX: usize = 100;
 
 /// The statement's tokens; without blanks if it groups.
 pub(super) fn with_plain_groups(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
-    if !tokens.iter().any(|t| keyword(Some(t)) == Keyword::GROUP) {
+    let words = |word: Keyword| tokens.iter().filter(|t| keyword(Some(t)) == word).count();
+    if words(Keyword::GROUP) == 0 {
         return tokens;
     }
+    let may_nest = words(Keyword::GROUPING) <= SETS_MAX;
     let mut tokens = words_of(tokens);
     // From the end, so that places before it stay.
     for at in (2..tokens.len()).rev() {
         quantifier(&mut tokens, at);
-        if begins_sets(&tokens, at) {
+        if may_nest && begins_sets(&tokens, at) {
             sets_within(&mut tokens, at + 2);
         }
     }

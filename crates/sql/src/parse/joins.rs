@@ -29,6 +29,13 @@ enum Change {
     Named(usize, usize),
 }
 
+impl Change {
+    fn place(&self) -> usize {
+        let (Change::Opens(place) | Change::Closes(place) | Change::Named(place, _)) = self;
+        *place
+    }
+}
+
 /// The statement's tokens; without blanks where a join was mended.
 pub(super) fn with_parentheses(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     let (mut joins, mut merges, mut names) = (0, false, false);
@@ -93,26 +100,27 @@ fn has_condition(tokens: &[TokenWithSpan], join: usize) -> bool {
     !matches!(kind.skip_while(|word| is_kind(word)).next(), Some(Keyword::NATURAL | Keyword::CROSS))
 }
 
-fn changed(tokens: Vec<TokenWithSpan>, changes: Vec<Change>) -> Vec<TokenWithSpan> {
+fn changed(tokens: Vec<TokenWithSpan>, mut changes: Vec<Change>) -> Vec<TokenWithSpan> {
     if changes.is_empty() {
         return tokens;
     }
+    changes.sort_by_key(Change::place);
+    let mut changes = changes.into_iter().peekable();
     let mut mended = Vec::with_capacity(tokens.len() + changes.len());
     let mut skips = 0;
     for (at, token) in tokens.iter().enumerate() {
-        for change in &changes {
+        while let Some(change) = changes.next_if(|change| change.place() == at) {
             match change {
-                Change::Opens(place) if *place == at => mended.push(spanned(token, Token::LParen)),
-                Change::Closes(place) if *place == at => mended.push(spanned(token, Token::RParen)),
-                Change::Named(close, name) if *close == at => {
-                    let Token::Word(word) = &tokens[*name].token else { continue };
+                Change::Opens(_) => mended.push(spanned(token, Token::LParen)),
+                Change::Closes(_) => mended.push(spanned(token, Token::RParen)),
+                Change::Named(_, name) => {
+                    let Token::Word(word) = &tokens[name].token else { continue };
                     let name = if word.quote_style.is_some() { word.value.clone() } else { word.value.to_lowercase() };
                     let value = format!("{MARKER}{ALIAS}{name}");
                     let marked = Word { value, quote_style: Some('"'), keyword: Keyword::NoKeyword };
                     mended.extend([Token::Comma, Token::Word(marked), Token::RParen].map(|t| spanned(token, t)));
                     skips = 3;
                 }
-                _ => {}
             }
         }
         match skips {
