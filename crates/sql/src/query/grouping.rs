@@ -7,6 +7,8 @@ use sqlparser::ast::Expr;
 
 /// PostgreSQL's limit on the sets of one GROUP BY.
 const SETS_MAX: usize = 4096;
+/// Keys of all sets together: each is a copy.
+const KEYS_MAX: usize = 1 << 17;
 
 /// Whether an entry of GROUP BY is more than a key.
 pub fn is_set(expr: &Expr) -> bool {
@@ -22,22 +24,35 @@ pub fn expanded(list: &[Expr]) -> Bind<Vec<Vec<Expr>>> {
     let mut all: Vec<Vec<Expr>> = vec![Vec::new()];
     for entry in list {
         let own = sets_of(entry)?;
-        if all.len() * own.len() > SETS_MAX {
-            return refuse(format!("more than {SETS_MAX} grouping sets"));
-        }
+        let keys = |sets: &[Vec<Expr>]| sets.iter().map(Vec::len).sum::<usize>();
+        check(all.len() * own.len(), keys(&all) * own.len() + keys(&own) * all.len())?;
         let combined = all.iter().flat_map(|before| own.iter().map(move |set| [before.as_slice(), set].concat()));
         all = combined.collect();
     }
     Ok(all)
 }
 
+fn check(sets: usize, keys: usize) -> Bind<()> {
+    if sets > SETS_MAX {
+        return refuse(format!("more than {SETS_MAX} grouping sets"));
+    }
+    if keys > KEYS_MAX {
+        return refuse(format!("grouping sets of more than {KEYS_MAX} keys together"));
+    }
+    Ok(())
+}
+
 fn sets_of(entry: &Expr) -> Bind<Vec<Vec<Expr>>> {
     Ok(match entry {
-        Expr::Rollup(groups) => (0..=groups.len()).rev().map(|count| groups[..count].concat()).collect(),
+        Expr::Rollup(groups) => {
+            let keys: usize = groups.iter().map(Vec::len).sum();
+            check(groups.len() + 1, keys.saturating_mul(groups.len() + 1) / 2)?;
+            (0..=groups.len()).rev().map(|count| groups[..count].concat()).collect()
+        }
         Expr::Cube(groups) => {
-            if groups.len() > 12 {
-                return refuse(format!("more than {SETS_MAX} grouping sets"));
-            }
+            let keys: usize = groups.iter().map(Vec::len).sum();
+            let sets = 1usize << groups.len().min(16);
+            check(sets, keys.saturating_mul(sets) / 2)?;
             let chosen = |bits: usize| {
                 let kept = groups.iter().enumerate().filter(|(i, _)| bits >> (groups.len() - 1 - i) & 1 == 1);
                 kept.flat_map(|(_, group)| group.clone()).collect()
@@ -51,6 +66,7 @@ fn sets_of(entry: &Expr) -> Bind<Vec<Vec<Expr>>> {
                     [one] => all.extend(sets_of(one)?),
                     several => all.push(several.to_vec()),
                 }
+                check(all.len(), 0)?;
             }
             all
         }
