@@ -153,7 +153,17 @@ fn created(words: &mut Words<'_>) -> Option<String> {
         return None;
     }
     let is = |at: usize, word: &str| words.words.get(at).is_some_and(|t| super::is_word(&t.token, word));
-    let execute = (3..words.words.len()).find(|&at| is(at, "execute") && is(at - 1, "as"))?;
+    // Not a query's `AS execute`: a query stands behind the AS that is meant.
+    let mut depth = 0i32;
+    let named = (1..words.words.len()).find(|&at| {
+        match words.words[at].token {
+            Token::LParen => depth += 1,
+            Token::RParen => depth -= 1,
+            _ => {}
+        }
+        depth == 0 && is(at, "as")
+    })?;
+    let execute = Some(named + 1).filter(|&at| is(at, "execute"))?;
     (1..4).any(|at| is(at, "table")).then(|| {
         words.at = execute + 1;
         words.text_between(0, execute).to_owned()
