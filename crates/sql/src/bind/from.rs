@@ -258,6 +258,7 @@ impl Binder<'_> {
         if *global {
             return not_compiled("a GLOBAL join");
         }
+        check_condition(join_operator)?;
         let (constraint, left) = match join_operator {
             JoinOperator::Join(c) | JoinOperator::Inner(c) | JoinOperator::CrossJoin(c) => (c, false),
             JoinOperator::Left(c) | JoinOperator::LeftOuter(c) => (c, true),
@@ -277,10 +278,7 @@ impl Binder<'_> {
                 return not_compiled("a name for the columns of USING");
             }
             JoinConstraint::Using(columns) => self.using(columns, &before, (source, left), from)?,
-            JoinConstraint::None if !left => Vec::new(),
-            JoinConstraint::None => {
-                return Err(SqlError::new("42601", "a LEFT JOIN needs ON or USING").into());
-            }
+            JoinConstraint::None => Vec::new(),
             JoinConstraint::Natural => return not_compiled("NATURAL JOIN"),
         };
         conditions.extend(own);
@@ -657,4 +655,20 @@ pub(crate) fn left_of_using(before: &Scope, name: &str) -> Result<super::scope::
         }
         e
     })
+}
+
+/// 42601 for a join without what it is by, and a CROSS JOIN with it: the grammar takes both.
+pub fn check_condition(operator: &JoinOperator) -> Result<(), SqlError> {
+    match operator {
+        JoinOperator::CrossJoin(JoinConstraint::None) => Ok(()),
+        JoinOperator::CrossJoin(_) => Err(SqlError::new("42601", "a CROSS JOIN takes neither ON nor USING")),
+        JoinOperator::Join(JoinConstraint::None)
+        | JoinOperator::Inner(JoinConstraint::None)
+        | JoinOperator::Left(JoinConstraint::None)
+        | JoinOperator::LeftOuter(JoinConstraint::None)
+        | JoinOperator::Right(JoinConstraint::None)
+        | JoinOperator::RightOuter(JoinConstraint::None)
+        | JoinOperator::FullOuter(JoinConstraint::None) => Err(SqlError::new("42601", "a JOIN needs ON or USING")),
+        _ => Ok(()),
+    }
 }

@@ -9,7 +9,7 @@ use super::plan::{
 };
 use crate::bind::change::is_change;
 use crate::bind::expr::Bound;
-use crate::bind::from::{alias_parts, left_of_using, rename};
+use crate::bind::from::{alias_parts, check_condition, left_of_using, rename};
 use crate::bind::names::RelationName;
 use crate::bind::scope::{
     Found, Merged, MergedOf, Scope, ScopeColumn, ScopeSource, fold, hidden_of_view, relation_name,
@@ -497,6 +497,7 @@ impl Planner<'_> {
         if *global {
             return refuse("a GLOBAL join");
         }
+        check_condition(join_operator)?;
         let (constraint, kind) = match join_operator {
             JoinOperator::Join(c) | JoinOperator::Inner(c) | JoinOperator::CrossJoin(c) => (c, JoinType::Inner),
             JoinOperator::Left(c) | JoinOperator::LeftOuter(c) => (c, JoinType::Left),
@@ -541,8 +542,7 @@ impl Planner<'_> {
                 let names: Vec<String> = left.all().iter().map(named).filter(shared).collect();
                 Some(self.using(binder, &names, &left, item, kind)?)
             }
-            JoinConstraint::None if kind == JoinType::Inner => None,
-            JoinConstraint::None => return Err(SqlError::new("42601", "an outer join needs ON or USING").into()),
+            JoinConstraint::None => None,
         };
         if kind == JoinType::Left && lateral {
             item.scope.sources[added..].iter_mut().for_each(|source| source.nullable = true);
