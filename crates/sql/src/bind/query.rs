@@ -2,9 +2,10 @@
 
 use super::expr::Bound;
 use super::from::{From, conjuncts, is_bare, plan_loops, refuse_rescans};
+use super::more::row_items;
 use super::record::{RECORD, by_fields, fields_of, must_compare, named_fields};
 use super::scope::{Scope, ScopeColumn, fold, relation_name};
-use super::{Bind, Binder, PLACEHOLDERS, Refusal, not_compiled, row_items};
+use super::{Bind, Binder, PLACEHOLDERS, Refusal, not_compiled};
 use crate::compiled::access::{Access, WantedOrder};
 use crate::compiled::aggregate::{Aggregate, AggregateFunction, Ends, Grouping};
 use crate::compiled::query::{LockWait, Query, RowLocking, SortKey, Step};

@@ -7,7 +7,7 @@
 //! | `GROUPING SETS (GROUPING SETS ((), a), b)` | `GROUPING SETS ("<marker>grouping sets"("<marker>none", a), b)`, which [`is_sets`] and [`is_none`] tell |
 
 use super::mend::{MARKER, closing, keyword, spanned, words_of};
-use sqlparser::ast::{Expr, Ident, ObjectName};
+use sqlparser::ast::{Expr, Ident};
 use sqlparser::keywords::Keyword;
 use sqlparser::tokenizer::{Token, TokenWithSpan, Word};
 
@@ -103,7 +103,7 @@ pub fn distinct_keys(list: &[Expr]) -> (&[Expr], bool) {
 
 /// Whether the function stands for GROUPING SETS.
 #[cfg(feature = "query")]
-pub fn is_sets(name: &ObjectName) -> bool {
+pub fn is_sets(name: &sqlparser::ast::ObjectName) -> bool {
     name.0.first().and_then(|part| part.as_ident()).is_some_and(|ident| is_marked(ident, SETS))
 }
 

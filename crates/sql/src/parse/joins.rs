@@ -93,11 +93,11 @@ fn changes(tokens: &[TokenWithSpan], merges: bool) -> Vec<Change> {
 
 /// Neither CROSS JOIN nor NATURAL JOIN has one.
 fn has_condition(tokens: &[TokenWithSpan], join: usize) -> bool {
-    let kind = tokens[..join].iter().rev().map(|t| keyword(Some(t)));
+    let mut kind = tokens[..join].iter().rev().map(|t| keyword(Some(t)));
     let is_kind = |word: &Keyword| {
         matches!(word, Keyword::INNER | Keyword::LEFT | Keyword::RIGHT | Keyword::FULL | Keyword::OUTER)
     };
-    !matches!(kind.skip_while(|word| is_kind(word)).next(), Some(Keyword::NATURAL | Keyword::CROSS))
+    !matches!(kind.find(|word| !is_kind(word)), Some(Keyword::NATURAL | Keyword::CROSS))
 }
 
 fn changed(tokens: Vec<TokenWithSpan>, mut changes: Vec<Change>) -> Vec<TokenWithSpan> {
