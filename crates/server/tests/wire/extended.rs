@@ -481,6 +481,8 @@ fn a_fetch_is_prepared_before_its_cursor() {
     client.send(&[parse("f", "fetch all in \"c\"", &[]), describe_statement("f"), sync()].concat());
     let unknown = [Reply::ParseComplete, Reply::Parameters(Vec::new()), Reply::NoData, Reply::Ready('T')];
     assert_eq!(client.until_ready(), unknown);
+    // The schema that it was prepared for is no longer that of the cursor.
+    connect().query("create table ext_fetched_between (i int)");
     client.query("declare c cursor for select 7 as n");
     client.send(&[bind("", "f", &[]), describe_portal(""), execute("", 0), sync()].concat());
     assert_eq!(

@@ -175,10 +175,13 @@ impl Session {
     /// takes and gives is the same: an older one goes the longer way each time.
     #[inline]
     pub fn renewed(&mut self, name: &[u8], statement: Arc<Prepared>) -> Arc<Prepared> {
-        match self.is_planned_for_now(&statement) {
-            true if matches!(statement.plan, Plan::Named(_)) => self.reshaped(statement),
+        let statement = match self.is_planned_for_now(&statement) {
             true => statement,
             false => self.renew(name, statement),
+        };
+        match statement.plan {
+            Plan::Named(_) => self.reshaped(statement),
+            _ => statement,
         }
     }
 
