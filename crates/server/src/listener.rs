@@ -22,14 +22,17 @@ use crate::pgwire::connection::{Connection, Shared};
 use crate::pgwire::long::LongStatements;
 use crate::pgwire::registry::Registry;
 use crate::pgwire::scram;
+use crate::pgwire::turn;
 use crate::reception::{self, Arrival, Door, Limits, LinkArrival, Reception, Serving, Worker, refuse};
 use crate::recovery::Recovery;
 use crate::tls::{Tls, TlsFiles};
 use crate::watched::Watched;
 use freshet_db::Database;
 use std::cell::Cell;
+use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, OnceLock};
@@ -375,13 +378,15 @@ fn start_worker(
     let runtime = current_thread()?;
     let database = database.clone();
     let shared = shared.clone();
+    let activity = shared.activity.clone();
     let thread = std::thread::Builder::new().name(format!("worker-{number}")).stack_size(WORKER_STACK_BYTES).spawn(
         move || {
             let sessions = LocalSet::new();
             sessions.spawn_local(take_arrivals(receiver, database, shared));
             sessions.spawn_local(take_links(link_receiver, host, number));
+            turn::begin(move |arrived| activity.latency.add(arrived.elapsed()));
             // Ends once the reception is gone and every session and link has ended.
-            runtime.block_on(sessions);
+            runtime.block_on(turns(sessions));
         },
     )?;
     let worker = Worker {
@@ -391,6 +396,20 @@ fn start_worker(
         links: Arc::new(AtomicUsize::new(0)),
     };
     Ok((worker, thread))
+}
+
+/// One turn after the other. Sessions for which something came at the end of one have theirs before the reactor looks at the sockets again.
+async fn turns(mut sessions: LocalSet) {
+    let _stop = StopOnPanic;
+    poll_fn(|cx| {
+        let mut polled = Pin::new(&mut sessions).poll(cx);
+        if turn::end() && polled.is_pending() {
+            polled = Pin::new(&mut sessions).poll(cx);
+            turn::end();
+        }
+        polled
+    })
+    .await;
 }
 
 async fn take_links(mut arrivals: mpsc::UnboundedReceiver<LinkArrival>, host: Host, number: usize) {

@@ -9,6 +9,7 @@
 //! | [`os`] | real files |
 //! | [`shut`] | files that are open only while they are needed |
 //! | [`ReadOnly`] | files of another world, to be read only |
+//! | [`sockets`] | bytes of many sockets, by one system call |
 //! | [`mem`] | an in-memory twin that loses, reorders and tears what was not flushed |
 //!
 //! What every implementation promises:
@@ -27,6 +28,7 @@ pub mod mem;
 pub mod os;
 mod readonly;
 pub mod shut;
+pub mod sockets;
 
 use rustix::io::Errno;
 use std::hash::{BuildHasher, Hasher};

@@ -26,6 +26,7 @@ use super::registry::{Membership, Request, stopping};
 use super::reply::{IDLE_BYTES, KEEP_BYTES, Output, Severity};
 use super::startup::Hello;
 use super::stream::Stream;
+use super::turn::{Line, comes_with_others, leaves_with_others};
 use ::pgwire::messages::startup::{Authentication, BackendKeyData, ParameterStatus, SecretKey};
 use bytes::BytesMut;
 use freshet_db::SqlError;
@@ -34,14 +35,15 @@ use freshet_db::sql::session::Slow;
 use freshet_db::sql::{Session, TransactionStatus, Wait};
 use freshet_engine::engine::{DurableWait, Engine};
 use freshet_engine::txn::Error;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell, RefMut};
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
-use tokio::io::{AsyncWrite, AsyncWriteExt};
+use tokio::io::AsyncWrite;
 use tokio::time::Sleep;
 use tokio_util::io::poll_read_buf;
 
@@ -137,6 +139,15 @@ enum Need {
     Farewell,
 }
 
+/// Which way bytes travel.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Travels {
+    /// Who waits for them goes on when they have.
+    Now,
+    /// At the end of the worker's turn.
+    WithOthers,
+}
+
 /// What all connections of a server share.
 #[derive(Clone)]
 pub struct Shared {
@@ -149,9 +160,8 @@ pub struct Shared {
 
 pub struct Connection {
     shared: Shared,
-    socket: Stream,
-    /// TLS holds nothing back that the socket had no room for.
-    is_flushed: bool,
+    /// Shared with the worker's turn while something of it is to travel.
+    line: Rc<RefCell<Line>>,
     /// Away while a long statement runs elsewhere, which only `elsewhere` waits for.
     conversation: Option<Conversation>,
     /// Behind the conversation, and dropped after it: who is let in for a member that left finds its place in the engine free.
@@ -159,7 +169,6 @@ pub struct Connection {
     input: BytesMut,
     /// What the input takes: the buffer itself tells only what it has from its first byte on.
     input_bytes: usize,
-    output: Output,
     durable: Option<DurableWait>,
     /// The time limit of the statement with this number.
     statement_limit: Option<(u64, Pin<Box<Sleep>>)>,
@@ -170,8 +179,6 @@ pub struct Connection {
     /// For the statement that goes on elsewhere.
     place: Option<LongPlace>,
     keepalive: Applied,
-    /// When the first byte of what is being answered came.
-    arrived: Option<Instant>,
     /// Where others see what it waits for.
     member: Option<Arc<Member>>,
 }
@@ -190,20 +197,17 @@ impl Connection {
         let message_bytes_max = shared.message_bytes_max;
         Connection {
             shared,
-            socket,
-            is_flushed: true,
+            line: Rc::new(RefCell::new(Line::new(socket))),
             membership,
             conversation: Some(Conversation::new(session, message_bytes_max)),
             input_bytes: input.capacity(),
             input,
-            output: Output::default(),
             durable: None,
             statement_limit: None,
             idle_limit: None,
             spare_limit: None,
             place: None,
             keepalive: Applied::default(),
-            arrived: None,
             member: None,
         }
     }
@@ -213,11 +217,19 @@ impl Connection {
         match self.greet(hello) {
             Ok(()) => self.converse().await,
             Err(error) => {
-                self.output.error(Severity::Fatal, &error);
+                self.output().error(Severity::Fatal, &error);
                 self.farewell().await;
             }
         }
         self.conversation().close();
+    }
+
+    fn output(&self) -> RefMut<'_, Output> {
+        RefMut::map(self.line.borrow_mut(), |line| &mut line.output)
+    }
+
+    fn unsent(&self) -> usize {
+        self.line.borrow().output.unsent()
     }
 
     fn conversation(&mut self) -> &mut Conversation {
@@ -225,14 +237,15 @@ impl Connection {
     }
 
     fn greet(&mut self, hello: &Hello) -> Result<(), SqlError> {
+        let line = &mut *self.line.borrow_mut();
         if let Some(negotiate) = &hello.negotiate {
-            self.output.message(&negotiate.message());
+            line.output.message(&negotiate.message());
         }
         let pid = self.membership.key.pid;
         let conversation = self.conversation.as_mut().expect("a session begins here");
         let session = conversation.session();
         session.identify(&hello.user, &hello.database, pid)?;
-        let ends = self.socket.tcp().map(|socket| (socket.local_addr(), socket.peer_addr()));
+        let ends = line.socket.tcp().map(|socket| (socket.local_addr(), socket.peer_addr()));
         if let Some((Ok(server), Ok(client))) = ends {
             session.connected_over(server, client);
         }
@@ -261,15 +274,15 @@ impl Connection {
             session.set(name, value)?;
         }
         session.begin_settings();
-        self.output.message(&Authentication::Ok);
+        line.output.message(&Authentication::Ok);
         // They are told here, whole; only later changes are told one by one.
         session.take_reported();
         for (name, value) in session.reported_settings() {
-            self.output.message(&ParameterStatus::new(name, value));
+            line.output.message(&ParameterStatus::new(name, value));
         }
         let key = self.membership.key;
-        self.output.message(&BackendKeyData::new(key.pid, SecretKey::I32(key.secret)));
-        conversation.ready(&mut self.output);
+        line.output.message(&BackendKeyData::new(key.pid, SecretKey::I32(key.secret)));
+        conversation.ready(&mut line.output);
         Ok(())
     }
 
@@ -278,7 +291,7 @@ impl Connection {
             let conversation = self.conversation.as_mut().expect("invariant: what was elsewhere is back");
             let unread = self.input.len();
             conversation.session().set_waits_inline(is_served_again(self.membership.key.pid));
-            let progress = conversation.run(&mut self.input, &mut self.output);
+            let progress = conversation.run(&mut self.input, &mut self.line.borrow_mut().output);
             if self.input.len() < unread {
                 // A message was taken, so the client is not idle. A part of one does not count.
                 self.idle_limit = None;
@@ -361,9 +374,9 @@ impl Connection {
         let signal = &self.membership.signal;
         signal.register(cx.waker());
         let mut is_over = signal.is_set(Request::Cancel) || signal.is_set(Request::Terminate);
-        is_over |= self.poll_output(cx).is_err();
+        is_over |= self.poll_output(Travels::Now, cx).is_err();
         while !is_over && self.input.len() < READ_AHEAD_BYTES {
-            match self.poll_input(cx) {
+            match self.poll_input(Travels::Now, cx) {
                 Poll::Ready(event) => is_over = matches!(event, Event::Gone),
                 Poll::Pending => break,
             }
@@ -480,17 +493,19 @@ impl Connection {
     fn before_input(&mut self) {
         let conversation = self.conversation.as_mut().expect("invariant: nobody else runs while the client is awaited");
         let is_copying = conversation.is_copying();
-        conversation.tell_notifications(&mut self.output);
-        let has_spare = conversation.has_spare() || self.output.has_spare() || self.input_bytes > IDLE_BYTES;
+        let mut line = self.line.borrow_mut();
+        conversation.tell_notifications(&mut line.output);
+        let has_spare = conversation.has_spare() || line.output.has_spare() || self.input_bytes > IDLE_BYTES;
         if has_spare && self.spare_limit.is_none() {
             let number = conversation.statements_begun();
             self.spare_limit = Some((number, Box::pin(tokio::time::sleep(SPARE_KEPT))));
         }
         let session = conversation.session();
         session.follow_defaults();
-        if let Some(socket) = self.socket.tcp() {
+        if let Some(socket) = line.socket.tcp() {
             self.keepalive.follow(session.keepalive(), socket);
         }
+        drop(line);
         if is_copying {
             self.idle_limit = None;
         } else if self.idle_limit.is_none() {
@@ -500,7 +515,7 @@ impl Connection {
 
     fn cancel(&mut self, error: SqlError) {
         let conversation = self.conversation.as_mut().expect("invariant: what waits is here");
-        conversation.cancel(error, &mut self.output);
+        conversation.cancel(error, &mut self.line.borrow_mut().output);
     }
 
     fn tell_awaits_log(&self, awaits: bool) {
@@ -510,7 +525,7 @@ impl Connection {
     /// The session ends: rows that are left are not sent any more.
     async fn fatal(&mut self, error: &SqlError) {
         self.conversation().drop_rows();
-        self.output.error(Severity::Fatal, error);
+        self.output().error(Severity::Fatal, error);
         self.farewell().await;
     }
 
@@ -521,9 +536,9 @@ impl Connection {
 
     /// What waits for the horizon will never be true: it is taken back.
     fn log_failed(&mut self, reason: String) {
-        self.output.discard_pending();
+        self.output().discard_pending();
         self.durable = None;
-        self.output.error(Severity::Fatal, &SqlError::new("58030", reason));
+        self.output().error(Severity::Fatal, &SqlError::new("58030", reason));
     }
 
     /// Sends what is left, if the client takes it in time. Whether it was taken or not, the session ends here.
@@ -532,9 +547,10 @@ impl Connection {
             self.log_failed(reason);
             let _ = self.last_words().await;
         }
-        if self.socket.is_tls() {
+        if self.line.borrow().socket.is_tls() {
             // Without it the client could not tell the end from one that somebody else made.
-            let _ = tokio::time::timeout(FAREWELL, self.socket.shutdown()).await;
+            let shut = poll_fn(|cx| Pin::new(&mut self.line.borrow_mut().socket).poll_shutdown(cx));
+            let _ = tokio::time::timeout(FAREWELL, shut).await;
         }
     }
 
@@ -568,21 +584,22 @@ impl Connection {
         if let Some(event) = self.poll_requests(need, cx) {
             return Poll::Ready(event);
         }
-        let unsent = self.output.unsent();
-        if let Err(event) = self.poll_output(cx) {
+        let unsent = self.unsent();
+        let travels = self.travels(need);
+        if let Err(event) = self.poll_output(travels, cx) {
             return Poll::Ready(event);
         }
         match need {
             Need::Input { missing } => {
-                if self.output.unsent() >= OUTPUT_BYTES_MAX {
+                if self.unsent() >= OUTPUT_BYTES_MAX {
                     return Poll::Pending;
                 }
                 if *missing > 0 {
                     self.make_room((*missing).min(KEEP_BYTES));
                 }
-                let input = self.poll_input(cx);
-                if input.is_ready() && self.arrived.is_none() {
-                    self.arrived = Some(Instant::now());
+                let input = self.poll_input(travels, cx);
+                if input.is_ready() {
+                    self.line.borrow_mut().arrived.get_or_insert_with(Instant::now);
                 }
                 if input.is_pending() {
                     self.poll_spare(cx);
@@ -592,8 +609,8 @@ impl Connection {
                     _ => input,
                 }
             }
-            Need::Room if self.output.unsent() < OUTPUT_BYTES_MAX => Poll::Ready(Event::GoOn),
-            Need::Room => self.poll_unread(self.output.unsent() < unsent, cx),
+            Need::Room if self.unsent() < OUTPUT_BYTES_MAX => Poll::Ready(Event::GoOn),
+            Need::Room => self.poll_unread(self.unsent() < unsent, cx),
             Need::Turn => Poll::Ready(match self.poll_while_blocked(cx) {
                 Poll::Ready(event) => event,
                 Poll::Pending => Event::GoOn,
@@ -606,8 +623,17 @@ impl Connection {
                 }
                 Poll::Pending => self.poll_while_blocked(cx),
             },
-            Need::Farewell if self.output.unsent() == 0 && self.is_flushed => Poll::Ready(Event::GoOn),
+            Need::Farewell if self.unsent() == 0 && self.line.borrow().is_flushed => Poll::Ready(Event::GoOn),
             Need::Farewell => Poll::Pending,
+        }
+    }
+
+    /// Requests, and answers to them, travel with those of others, if others are served too.
+    fn travels(&self, need: &Need) -> Travels {
+        let is_alone = SERVED_LAST.get().1 >= LONE_TURNS;
+        match need {
+            Need::Input { .. } if !is_alone && !self.is_copying() => Travels::WithOthers,
+            _ => Travels::Now,
         }
     }
 
@@ -628,7 +654,7 @@ impl Connection {
     }
 
     fn give_spare_back(&mut self) {
-        self.output.give_spare_back();
+        self.line.borrow_mut().give_spare_back();
         self.conversation().give_spare_back();
         self.empty_input();
     }
@@ -687,63 +713,65 @@ impl Connection {
 
     /// Writes what may leave. While a wait for the horizon is under way nothing is written: what may leave already leaves
     /// with the rest.
-    fn poll_output(&mut self, cx: &mut Context<'_>) -> Result<(), Event> {
-        while self.output.unsent() > 0 {
+    fn poll_output(&mut self, travels: Travels, cx: &mut Context<'_>) -> Result<(), Event> {
+        let engine = &self.shared.engine;
+        let mut line = self.line.borrow_mut();
+        while line.output.unsent() > 0 {
             if let Some(wait) = &mut self.durable {
                 match Pin::new(wait).poll(cx) {
-                    Poll::Pending => return self.poll_flush(cx),
+                    Poll::Pending => break,
                     Poll::Ready(Ok(())) => {
                         self.durable = None;
                         self.tell_awaits_log(false);
                     }
                     Poll::Ready(Err(error)) => return Err(log_failed(error)),
                 }
-            } else if let Some(cts) = self.output.waits_for(|cts| self.shared.engine.is_durable(cts)) {
-                let wait = self.shared.engine.wait_durable(cts);
+            } else if let Some(cts) = line.output.waits_for(|cts| engine.is_durable(cts)) {
+                let wait = engine.wait_durable(cts);
                 self.tell_awaits_log(true);
                 flush_if_lone(&wait);
                 self.durable = Some(wait);
                 continue;
             }
             // Moves the end of what may leave.
-            self.output.waits_for(|cts| self.shared.engine.is_durable(cts));
-            while !self.output.releasable().is_empty() {
-                let written = Pin::new(&mut self.socket).poll_write(cx, self.output.releasable());
-                match written {
-                    Poll::Pending => return Ok(()),
-                    Poll::Ready(Ok(count)) if count > 0 => {
-                        self.output.consume(count);
-                        self.is_flushed = !self.socket.is_tls();
-                    }
-                    Poll::Ready(_) => return Err(Event::Gone),
+            line.output.waits_for(|cts| engine.is_durable(cts));
+            if travels == Travels::WithOthers {
+                drop(line);
+                if leaves_with_others(&self.line, cx) {
+                    return Ok(());
                 }
+                line = self.line.borrow_mut();
             }
-            if self.output.unsent() == 0
-                && let Some(arrived) = self.arrived.take()
+            line.poll_write(cx).map_err(|_| Event::Gone)?;
+            if !line.output.releasable().is_empty() {
+                return Ok(());
+            }
+            if line.output.unsent() == 0
+                && let Some(arrived) = line.arrived.take()
             {
                 self.shared.activity.latency.add(arrived.elapsed());
             }
         }
-        self.poll_flush(cx)
+        line.poll_flush(cx).map_err(|_| Event::Gone)
     }
 
-    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Result<(), Event> {
-        if !self.is_flushed {
-            match Pin::new(&mut self.socket).poll_flush(cx) {
-                Poll::Pending => {}
-                Poll::Ready(Ok(())) => self.is_flushed = true,
-                Poll::Ready(Err(_)) => return Err(Event::Gone),
+    fn poll_input(&mut self, travels: Travels, cx: &mut Context<'_>) -> Poll<Event> {
+        if self.line.borrow_mut().take_received(&mut self.input) {
+            self.input_bytes = self.input_bytes.max(self.input.capacity());
+            return Poll::Ready(Event::GoOn);
+        }
+        if travels == Travels::WithOthers && self.input.is_empty() {
+            // What goes wrong here does so again for who reads.
+            let _ = ready!(self.line.borrow().socket.poll_read_ready(cx));
+            if comes_with_others(&self.line, cx) {
+                return Poll::Pending;
             }
         }
-        Ok(())
-    }
-
-    fn poll_input(&mut self, cx: &mut Context<'_>) -> Poll<Event> {
         if self.input_bytes > KEEP_BYTES {
             self.empty_input();
         }
         self.make_room(if self.input.is_empty() { READ_BYTES } else { ROOM_BYTES });
-        let read = ready!(poll_read_buf(Pin::new(&mut self.socket), cx, &mut self.input));
+        let read = ready!(poll_read_buf(Pin::new(&mut self.line.borrow_mut().socket), cx, &mut self.input));
         Poll::Ready(match read {
             Ok(0) | Err(_) => Event::Gone,
             Ok(_) => Event::GoOn,
@@ -798,7 +826,7 @@ impl Connection {
             return Poll::Ready(Event::StatementTimeout);
         }
         while self.input.len() < READ_AHEAD_BYTES {
-            if let Event::Gone = ready!(self.poll_input(cx)) {
+            if let Event::Gone = ready!(self.poll_input(Travels::Now, cx)) {
                 return Poll::Ready(Event::Gone);
             }
         }

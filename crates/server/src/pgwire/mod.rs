@@ -3,7 +3,7 @@
 //!
 //! Bottom up: [`frame`] reads, [`ahead`] looks ahead, [`reply`] writes, [`startup`] opens, [`scram`] asks for the password, [`stream`] is in clear
 //! or TLS, [`registry`] knows the sessions, [`long`] bounds long statements, which run on [`threads`], [`conversation`] is the protocol without a socket, [`connection`] joins
-//! it to one, [`keepalive`] sets that up.
+//! it to one, [`turn`] lets bytes of many travel together, [`keepalive`] sets the socket up.
 
 pub mod ahead;
 pub mod connection;
@@ -17,3 +17,4 @@ pub mod scram;
 pub mod startup;
 pub mod stream;
 pub mod threads;
+pub mod turn;

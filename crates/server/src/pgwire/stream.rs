@@ -3,9 +3,10 @@
 
 use crate::link::mux::Pipe;
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::Pin;
 use std::task::{Context, Poll};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::server::TlsStream;
 
@@ -130,6 +131,44 @@ impl Stream {
         match &socket.0 {
             Place::Tcp(socket) => Some(socket),
             _ => None,
+        }
+    }
+
+    /// The socket's, where what is written is what travels, by a socket of its own.
+    pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        match self {
+            Stream::Plain(Socket(Place::Tcp(socket))) => Some(socket.as_fd()),
+            Stream::Plain(Socket(Place::Local(socket))) => Some(socket.as_fd()),
+            _ => None,
+        }
+    }
+
+    /// Whether bytes may be there of a socket that has a [`descriptor`](Stream::descriptor), or its end.
+    pub fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Stream::Plain(Socket(Place::Tcp(socket))) => socket.poll_read_ready(cx),
+            Stream::Plain(Socket(Place::Local(socket))) => socket.poll_read_ready(cx),
+            _ => Poll::Ready(Ok(())),
+        }
+    }
+
+    /// Somebody else has read all that was there since the reactor last told of it.
+    pub fn was_emptied(&self) {
+        let nothing = || Err::<(), _>(io::ErrorKind::WouldBlock.into());
+        // It answers as it was told to.
+        let _ = match self {
+            Stream::Plain(Socket(Place::Tcp(socket))) => socket.try_io(Interest::READABLE, nothing),
+            Stream::Plain(Socket(Place::Local(socket))) => socket.try_io(Interest::READABLE, nothing),
+            _ => Ok(()),
+        };
+    }
+
+    /// Writes to a socket that has a [`descriptor`](Stream::descriptor) what there is room for now.
+    pub fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Stream::Plain(Socket(Place::Tcp(socket))) => socket.try_write(bytes),
+            Stream::Plain(Socket(Place::Local(socket))) => socket.try_write(bytes),
+            _ => Err(io::ErrorKind::WouldBlock.into()),
         }
     }
 
