@@ -628,11 +628,12 @@ impl Connection {
         }
     }
 
-    /// Requests, and answers to them, travel with those of others, if others are served too.
+    /// Requests, and answers to them, travel with those of others, if others are served too, and not if others may wait for this session's locks.
     fn travels(&self, need: &Need) -> Travels {
         let is_alone = SERVED_LAST.get().1 >= LONE_TURNS;
+        let is_quiet = |conversation: &Conversation| !conversation.is_copying() && !conversation.has_open_transaction();
         match need {
-            Need::Input { .. } if !is_alone && !self.is_copying() => Travels::WithOthers,
+            Need::Input { .. } if !is_alone && self.conversation.as_ref().is_some_and(is_quiet) => Travels::WithOthers,
             _ => Travels::Now,
         }
     }

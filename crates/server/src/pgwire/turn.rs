@@ -35,8 +35,8 @@ use tokio::io::AsyncWrite;
 /// A longer answer is worth a system call of its own.
 const BATCHED_BYTES_MAX: usize = 8 << 10;
 
-/// Enough for the short statements of twenty sessions or more.
-const WAIT_MAX: Duration = Duration::from_micros(500);
+/// Enough for the short statements of ten sessions or so, and little beside what the turn takes anyway.
+const WAIT_MAX: Duration = Duration::from_micros(100);
 
 /// A session's socket, and what travels through it.
 pub struct Line {
