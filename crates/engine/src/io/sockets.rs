@@ -9,8 +9,8 @@
 //! 1. The ring is empty between two calls: each returns when all that it submitted is over. So the kernel reads only bytes and uses only descriptors
 //!    that the call's batch lends, and writes only to the ring's own buffers; and it copies, as `send(2)` and `recv(2)` do.
 //! 2. No code of the caller runs between the first entry that goes into the ring and the end of the last.
-//! 3. Nothing submitted ever waits (`MSG_DONTWAIT`): it is over when the call that submits it returns, and a ring that says otherwise ends the
-//!    process.
+//! 3. Nothing submitted ever waits (`MSG_DONTWAIT`): it is over when the call that submits it returns. A call that fails and has begun something all
+//!    the same ends the process.
 
 use io_uring::{IoUring, opcode, squeue, types};
 use std::io;

@@ -26,7 +26,7 @@ use super::registry::{Membership, Request, stopping};
 use super::reply::{IDLE_BYTES, KEEP_BYTES, Output, Severity};
 use super::startup::Hello;
 use super::stream::Stream;
-use super::turn::{Line, comes_with_others, leaves_with_others};
+use super::turn::{self, Line, comes_with_others, leaves_with_others};
 use ::pgwire::messages::startup::{Authentication, BackendKeyData, ParameterStatus, SecretKey};
 use bytes::BytesMut;
 use freshet_db::SqlError;
@@ -604,8 +604,10 @@ impl Connection {
                 if input.is_pending() {
                     self.poll_spare(cx);
                 }
+                // A client of whom something is on its way does something.
+                let is_idle = input.is_pending() && !self.line.borrow().is_coming();
                 match &mut self.idle_limit {
-                    Some(limit) if input.is_pending() => limit.as_mut().poll(cx).map(|()| Event::IdleTimeout),
+                    Some(limit) if is_idle => limit.as_mut().poll(cx).map(|()| Event::IdleTimeout),
                     _ => input,
                 }
             }
@@ -715,6 +717,7 @@ impl Connection {
     /// Writes what may leave. While a wait for the horizon is under way nothing is written: what may leave already leaves
     /// with the rest.
     fn poll_output(&mut self, travels: Travels, cx: &mut Context<'_>) -> Result<(), Event> {
+        turn::send_overdue();
         let engine = &self.shared.engine;
         let mut line = self.line.borrow_mut();
         while line.output.unsent() > 0 {
@@ -738,10 +741,15 @@ impl Connection {
             line.output.waits_for(|cts| engine.is_durable(cts));
             if travels == Travels::WithOthers {
                 drop(line);
-                if leaves_with_others(&self.line, cx) {
+                let leaves = leaves_with_others(&self.line, cx);
+                line = self.line.borrow_mut();
+                if leaves && line.output.waits_for(|cts| engine.is_durable(cts)).is_none() {
                     return Ok(());
                 }
-                line = self.line.borrow_mut();
+                if leaves {
+                    // What is behind that has its own wait to begin: nobody else wakes the session for it.
+                    continue;
+                }
             }
             line.poll_write(cx).map_err(|_| Event::Gone)?;
             if !line.output.releasable().is_empty() {
@@ -757,6 +765,9 @@ impl Connection {
     }
 
     fn poll_input(&mut self, travels: Travels, cx: &mut Context<'_>) -> Poll<Event> {
+        if self.input_bytes > KEEP_BYTES {
+            self.empty_input();
+        }
         if self.line.borrow_mut().take_received(&mut self.input) {
             self.input_bytes = self.input_bytes.max(self.input.capacity());
             return Poll::Ready(Event::GoOn);
@@ -767,9 +778,6 @@ impl Connection {
             if comes_with_others(&self.line, cx) {
                 return Poll::Pending;
             }
-        }
-        if self.input_bytes > KEEP_BYTES {
-            self.empty_input();
         }
         self.make_room(if self.input.is_empty() { READ_BYTES } else { ROOM_BYTES });
         let read = ready!(poll_read_buf(Pin::new(&mut self.line.borrow_mut().socket), cx, &mut self.input));

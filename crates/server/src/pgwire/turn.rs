@@ -9,8 +9,9 @@
 //! Invariants:
 //! 1. The bytes of a session leave in order, whoever sends them: batch and write take them from the front of the same [`Output`].
 //! 2. A batch sends what a write would: [`Output::releasable`], and nothing behind the durable horizon.
-//! 3. What has no room in its socket the session writes itself: it is woken for that, and comes into no batch until all of it has left.
-//! 4. An answer waits for its turn's end at most; and once it has waited for [`WAIT_MAX`], only for the statement that runs then.
+//! 3. What has no room in its socket the session writes itself: it is woken for that, and comes into no batch until all of it has left. Of what waits
+//!    for the horizon behind what leaves, the session has begun its wait: a batch that has sent all that it may wakes nobody.
+//! 4. An answer waits for its turn's end at most; and once it has waited for [`WAIT_MAX`], only for the session that is served then.
 //! 5. Bytes come in order, whoever takes them: what a batch received is [`Line::take_received`] before anything is read, and what is to be received
 //!    is taken back by a read.
 //! 6. A batch that gives nothing tells nothing: the session reads itself, and so finds out whether its client is gone.
@@ -28,6 +29,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Once;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 use tokio::io::AsyncWrite;
@@ -50,7 +52,7 @@ pub struct Line {
     received: Vec<u8>,
     /// Something leaves with others at the end of the turn.
     leaves: bool,
-    /// A batch could not send all.
+    /// There was no room for all: the session waits for it.
     is_stuck: bool,
     /// In the turn's list of those that something is to come for; and whether it still is.
     is_listed: bool,
@@ -111,7 +113,10 @@ impl Line {
     pub fn poll_write(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         while !self.output.releasable().is_empty() {
             match Pin::new(&mut self.socket).poll_write(cx, self.output.releasable()) {
-                Poll::Pending => return Ok(()),
+                Poll::Pending => {
+                    self.is_stuck = true;
+                    return Ok(());
+                }
                 Poll::Ready(Ok(0)) => return Err(io::ErrorKind::WriteZero.into()),
                 Poll::Ready(Ok(count)) => {
                     self.output.consume(count);
@@ -168,6 +173,11 @@ impl Line {
         self.is_woken_by(cx);
         self.comes = true;
         Some(!std::mem::replace(&mut self.is_listed, true))
+    }
+
+    /// Whether something is there that comes at the end of the turn.
+    pub fn is_coming(&self) -> bool {
+        self.comes
     }
 
     /// A batch has received this.
@@ -227,7 +237,12 @@ pub fn begin(answered: impl FnMut(Instant) + 'static) {
             let turn = Turn { sockets, leaving: Vec::new(), since: Instant::now(), coming: Vec::new(), answered };
             TURN.set(Some(turn));
         }
-        Err(error) => tracing::debug!(%error, "no io_uring here: each request and answer takes a call of its own"),
+        Err(error) => {
+            static TOLD: Once = Once::new();
+            TOLD.call_once(
+                || tracing::info!(%error, "no io_uring here: each request and answer takes a call of its own"),
+            );
+        }
     }
 }
 
@@ -241,6 +256,18 @@ pub fn leaves_with_others(line: &Rc<RefCell<Line>>, cx: &Context<'_>) -> bool {
         }
         leaves.is_some()
     })
+}
+
+/// Sends what has waited for long enough.
+pub fn send_overdue() {
+    TURN.with_borrow_mut(|turn| {
+        if let Some(turn) = turn
+            && !turn.leaving.is_empty()
+            && turn.since.elapsed() > WAIT_MAX
+        {
+            turn.send();
+        }
+    });
 }
 
 /// Lets come what is there at the end of the turn, whereupon the session is woken; false where it is to be read instead.
@@ -271,14 +298,10 @@ pub fn end() -> bool {
 
 impl Turn {
     fn leaves(&mut self, line: &Rc<RefCell<Line>>) {
-        let now = Instant::now();
         if self.leaving.is_empty() {
-            self.since = now;
+            self.since = Instant::now();
         }
         self.leaving.push(line.clone());
-        if now - self.since > WAIT_MAX {
-            self.send();
-        }
     }
 
     /// Sends all that is to leave.
@@ -288,8 +311,8 @@ impl Turn {
             let lines = lines.iter().map(|line| line.borrow_mut());
             let mut batch: Batch<'_> = lines.map(Travelling).collect();
             batch.iter_mut().for_each(|line| line.0.leaves = false);
-            // Its session may have written it meanwhile.
-            batch.retain(|line| !line.bytes().is_empty());
+            // Its session may have written it meanwhile, or waits for room to write the rest.
+            batch.retain(|line| !line.0.is_stuck && !line.bytes().is_empty());
             match batch.as_mut_slice() {
                 [] => {}
                 // The usual call costs less for one.

@@ -96,3 +96,40 @@ fn sessions_beyond_the_limit_are_refused_and_others_go_on() {
         assert_eq!(client.value("select 1"), "1");
     }
 }
+
+/// The answers of sessions that a worker serves together leave together. What waits for a later flush than the rest does not wait for anything else.
+#[test]
+fn what_many_write_at_once_is_answered_flush_by_flush() {
+    const CLIENTS: u64 = 8;
+    const ROUNDS: u64 = 150;
+    let fixture = Fixture::new(|options| options.workers = 1);
+    let address = fixture.server.local_addr();
+    Client::connect(address).query("create table waves(id int primary key, v int not null)");
+    std::thread::scope(|scope| {
+        for id in 0..CLIENTS {
+            scope.spawn(move || {
+                let mut client = Client::connect(address);
+                let id = id.to_string();
+                client.query(&format!("insert into waves values ({id}, 0)"));
+                client.send(&[parse("u", "update waves set v = v + 1 where id = $1", &[]), sync()].concat());
+                client.until_ready();
+                let change = [bind_text("", "u", &[&id]), execute("", 0), sync()].concat();
+                for round in 0..ROUNDS {
+                    client.send(&change);
+                    // The second one comes before, during or after the first one's flush.
+                    let second = Instant::now() + Duration::from_micros(round * 13 % 400);
+                    while Instant::now() < second {
+                        std::hint::spin_loop();
+                    }
+                    client.send(&change);
+                    for _ in 0..2 {
+                        let done = [Reply::BindComplete, Reply::Complete("UPDATE 1".into()), Reply::Ready('I')];
+                        assert_eq!(client.until_ready(), done);
+                    }
+                }
+            });
+        }
+    });
+    let sum = Client::connect(address).value("select sum(v) from waves");
+    assert_eq!(sum, (2 * ROUNDS * CLIENTS).to_string());
+}
