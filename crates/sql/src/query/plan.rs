@@ -140,9 +140,12 @@ pub(super) struct Level {
     blocks: usize,
 }
 
+/// A row's columns by their names, and one that is null where there is no row.
+type RowColumns = (Vec<(String, Found)>, Option<Found>);
+
 impl Level {
     /// The cells of the columns that make the row of one of its sources, and of the column that is null where there is no row.
-    fn row_of(&self, source: u16) -> Bind<(Vec<(String, Found)>, Option<Found>)> {
+    fn row_of(&self, source: u16) -> Bind<RowColumns> {
         let of = &self.scope.sources[usize::from(source)];
         let columns = row_columns(source, &self.scope, false);
         if !of.nullable {
