@@ -94,6 +94,7 @@ pub trait Beyond {
 pub type Parts<'p> = &'p mut dyn FnMut(&mut Binder<'_>, &scope::Scope) -> Bind<(Aggregate, Type)>;
 
 /// What another road has met when an aggregate's arguments begin.
+#[cfg_attr(not(feature = "query"), expect(dead_code, reason = "the other road's"))]
 pub struct Mark {
     /// How many queries stand around this one.
     pub levels: usize,
@@ -132,6 +133,7 @@ pub struct Binder<'a> {
     pub(crate) aggregates: Option<Vec<Aggregate>>,
     pub(crate) in_aggregate: bool,
     /// Those of the queries around, the nearest last.
+    #[cfg_attr(not(feature = "query"), expect(dead_code, reason = "the other road's"))]
     pub(crate) aggregates_around: Vec<Option<Vec<Aggregate>>>,
     /// What the outputs of the next SELECT are stored into: types for literals and parameters without one.
     pub(crate) output_types: Vec<Type>,
