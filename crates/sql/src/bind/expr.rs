@@ -5,10 +5,10 @@
 
 use super::more::{interval_args, is_operator_function, operator_function, row_items};
 use super::names::{RelationName, namespace_named};
-use super::record::{RecordsAre, must_compare};
+use super::record::{RECORD, RecordsAre, must_compare};
 use super::scope::{Found, Scope, fold, relation_name};
 use super::types::{kept_enum, type_of};
-use super::{Bind, Binder, PLACEHOLDERS, Refusal};
+use super::{Bind, Binder, PLACEHOLDERS, Parts, Refusal};
 use crate::catalog::Known;
 use crate::compiled::aggregate::{Aggregate, AggregateFunction};
 use crate::error::SqlError;
@@ -248,7 +248,11 @@ impl Binder<'_> {
         let outer = self.outer_column(std::slice::from_ref(&name), error);
         match outer {
             Err(Refusal::Error(error)) if is_missing && error.sqlstate == "42703" => {
-                self.whole_row(&name, scope)?.ok_or(Refusal::Error(error))
+                match (self.whole_row(&name, scope)?, self.beyond) {
+                    (Some(row), _) => Ok(row),
+                    (None, Some(beyond)) => beyond.outer_row(self, &name)?.ok_or(Refusal::Error(error)),
+                    (None, None) => Err(Refusal::Error(error)),
+                }
             }
             outer => outer,
         }
@@ -372,11 +376,12 @@ impl Binder<'_> {
                 return self.rows(&l, op, &r, scope);
             }
             let (l, r) = (self.bind(left, scope)?, self.bind(right, scope)?);
-            let of_records = match op {
-                BinaryOp::Eq => self.compare_records(RecordsAre::Equal, (left, &l), (right, &r), scope)?,
-                BinaryOp::Ne => self.compare_records(RecordsAre::Unequal, (left, &l), (right, &r), scope)?,
-                _ => None,
+            let how = match op {
+                BinaryOp::Eq => RecordsAre::Equal,
+                BinaryOp::Ne => RecordsAre::Unequal,
+                op => RecordsAre::Ordered(op),
             };
+            let of_records = self.compare_records(how, (left, &l), (right, &r), scope)?;
             return of_records.map_or_else(|| self.compare(op, l, r), Ok);
         }
         let insensitive = match op {
@@ -526,7 +531,7 @@ impl Binder<'_> {
         if let Some(items) = row_items(expr) {
             return self.row_is_null(&items, negated, scope);
         }
-        if let Some(bound) = self.whole_row_is_null(expr, negated, scope) {
+        if let Some(bound) = self.whole_row_is_null(expr, negated, scope)? {
             return Ok(bound);
         }
         let inner = self.bind(expr, scope)?;
@@ -565,6 +570,9 @@ impl Binder<'_> {
         let mut items = Vec::with_capacity(list.len());
         for item in list {
             items.push(self.bind(item, scope)?);
+        }
+        if wanted.ty == Some(RECORD) {
+            return self.record_in_list((expr, &wanted), list.iter().zip(&items), negated, scope);
         }
         if wanted.ty.is_none() {
             let types: Vec<Option<Type>> = items.iter().map(|i| i.ty).collect();
@@ -1042,46 +1050,48 @@ impl Binder<'_> {
         ast: &ast::Expr,
         scope: &Scope,
     ) -> Bind<Bound> {
-        self.within_aggregate(ast, |binder| binder.aggregate_parts(function, name, args, filter, ast, scope))
+        self.within_aggregate(ast, scope, &mut |binder, scope| {
+            binder.aggregate_parts(function, name, args, filter, ast, scope)
+        })
     }
 
-    /// Binds an aggregate's parts, in which no other aggregate may stand.
-    pub(super) fn within_aggregate(
-        &mut self,
-        ast: &ast::Expr,
-        parts: impl FnOnce(&mut Self) -> Bind<(Aggregate, Type)>,
-    ) -> Bind<Bound> {
-        let Some(outer) = self.aggregates.take() else {
-            let what = if self.in_aggregate {
-                "aggregate function calls cannot be nested"
-            } else {
-                "aggregate functions are not allowed here"
-            };
-            return Err(SqlError::new("42803", what).at(span_position(self.sql, ast.span())).into());
-        };
-        self.in_aggregate = true;
+    /// Binds an aggregate's parts, in which no other aggregate may stand. Of columns further out alone, it is an aggregate of their query.
+    pub(super) fn within_aggregate(&mut self, ast: &ast::Expr, scope: &Scope, parts: Parts<'_>) -> Bind<Bound> {
+        let mark = self.beyond.map(|beyond| (beyond, beyond.mark(self)));
+        let mark = mark.filter(|(_, mark)| mark.levels > 0 && !self.in_aggregate);
+        let own = self.aggregates.take();
+        if own.is_none() && mark.is_none() {
+            return Err(self.no_aggregate(ast));
+        }
+        let was_in = std::mem::replace(&mut self.in_aggregate, true);
         let before = self.outer_columns;
-        let inner = parts(self);
-        self.in_aggregate = false;
-        // Of columns further out alone, it is an aggregate of their query.
+        let inner = parts(self, scope);
+        self.in_aggregate = was_in;
         let is_outer = |aggregate: &Aggregate| !aggregate.mentions(|source| source < PLACEHOLDERS);
-        let inner = match inner {
-            Ok((aggregate, _)) if self.outer_columns > before && is_outer(&aggregate) => {
-                Err(self.not_compiled("an aggregate of a query further out", ast))
-            }
-            other => other,
+        self.aggregates = own;
+        let (aggregate, ty) = inner?;
+        if let Some((beyond, mark)) = mark
+            && let Some(owner) = beyond.owner(&mark, !is_outer(&aggregate))
+        {
+            let bound = beyond.folded_around(self, mark, owner, parts);
+            return bound.map_err(|refusal| self.placed(refusal, ast));
+        }
+        if self.beyond.is_none() && self.outer_columns > before && is_outer(&aggregate) {
+            return Err(self.not_compiled("an aggregate of a query further out", ast));
+        }
+        match &mut self.aggregates {
+            Some(aggregates) => Ok(folded(aggregates, aggregate, ty)),
+            None => Err(self.no_aggregate(ast)),
+        }
+    }
+
+    fn no_aggregate(&self, ast: &ast::Expr) -> Refusal {
+        let what = if self.in_aggregate {
+            "aggregate function calls cannot be nested"
+        } else {
+            "aggregate functions are not allowed here"
         };
-        let mut aggregates = outer;
-        let result = inner.map(|(aggregate, ty)| {
-            let at = aggregates.iter().position(|a| *a == aggregate);
-            let at = at.unwrap_or_else(|| {
-                aggregates.push(aggregate);
-                aggregates.len() - 1
-            });
-            Bound::new(Expr::Aggregate(at as u16), ty)
-        });
-        self.aggregates = Some(aggregates);
-        result
+        SqlError::new("42803", what).at(span_position(self.sql, ast.span())).into()
     }
 
     fn aggregate_parts(
@@ -1580,6 +1590,16 @@ fn bare(ast: &ast::Expr) -> &ast::Expr {
         ast::Expr::Nested(inner) => bare(inner),
         other => other,
     }
+}
+
+/// An aggregate among those of its query; one that is there already is taken once.
+pub(crate) fn folded(aggregates: &mut Vec<Aggregate>, aggregate: Aggregate, ty: Type) -> Bound {
+    let at = aggregates.iter().position(|known| *known == aggregate);
+    let at = at.unwrap_or_else(|| {
+        aggregates.push(aggregate);
+        aggregates.len() - 1
+    });
+    Bound::new(Expr::Aggregate(at as u16), ty)
 }
 
 /// A date that comes after every timestamp is compared as such, though it cannot become one.

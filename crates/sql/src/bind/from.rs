@@ -333,6 +333,11 @@ impl Binder<'_> {
 
     /// The rows of VALUES, every column of one type.
     pub fn value_rows(&mut self, values: &ast::Values) -> Bind<(Vec<Vec<Expr>>, Vec<Type>)> {
+        self.value_rows_of(values, &Scope::default())
+    }
+
+    /// Rows of expressions over the columns of a scope.
+    pub fn value_rows_of(&mut self, values: &ast::Values, scope: &Scope) -> Bind<(Vec<Vec<Expr>>, Vec<Type>)> {
         let ast::Values { explicit_row, value_keyword, rows } = values;
         if *explicit_row || *value_keyword {
             return Err(SqlError::new("42601", "VALUES takes rows in parentheses").into());
@@ -344,7 +349,7 @@ impl Binder<'_> {
                 return Err(SqlError::new("42601", "VALUES lists must all be the same length").into());
             }
             for (column, expr) in columns.iter_mut().zip(&row.content) {
-                column.push(self.bind(expr, &Scope::default())?);
+                column.push(self.bind(expr, scope)?);
             }
         }
         let mut types = Vec::with_capacity(width);
@@ -652,6 +657,17 @@ pub(crate) fn left_of_using(before: &Scope, name: &str) -> Result<super::scope::
     before.column(name).map_err(|mut e| {
         if e.sqlstate == "42703" {
             e.message = format!("column \"{name}\" specified in USING clause does not exist in left table");
+        }
+        e
+    })
+}
+
+/// The column of USING in what is joined.
+#[cfg(feature = "query")]
+pub(crate) fn right_of_using(joined: &Scope, name: &str) -> Result<super::scope::Found, SqlError> {
+    joined.column(name).map_err(|mut e| {
+        if e.sqlstate == "42703" {
+            e.message = format!("column \"{name}\" specified in USING clause does not exist in right table");
         }
         e
     })

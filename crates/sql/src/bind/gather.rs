@@ -33,7 +33,7 @@ impl Binder<'_> {
             return Err(self.not_compiled("a window function", &whole));
         }
         let name = name.to_string().to_lowercase();
-        self.within_aggregate(&whole, |binder| {
+        self.within_aggregate(&whole, scope, &mut |binder, scope| {
             let filter = filter.as_deref().map(|f| binder.condition(f, "FILTER", scope)).transpose()?;
             let (args, order, distinct) = binder.gathered_args(what, &name, args, within_group, scope)?;
             binder.gathered_over(what, &name, args, order, distinct, filter)

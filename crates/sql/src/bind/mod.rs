@@ -77,6 +77,33 @@ pub trait Beyond {
     fn is_computed(&self, expr: &crate::expr::Expr) -> bool;
     /// Whether a set-returning function stands in it.
     fn has_set(&self, expr: &crate::expr::Expr) -> bool;
+    /// The row of the nearest source around this query that is called so; `None`: there is none.
+    fn outer_row(&self, binder: &mut Binder<'_>, name: &str) -> Bind<Option<expr::Bound>>;
+    /// Whether the nearest source of this name around this query is not hidden by a column there.
+    fn is_outer_row(&self, name: &str) -> bool;
+    /// Where binding stands before an aggregate's arguments.
+    fn mark(&self, binder: &Binder<'_>) -> Mark;
+    /// The query around this one whose aggregate it is: `is_own` says that its arguments mention columns of this one, besides what subqueries in them
+    /// were seen to name since the mark. `None`: it is this query's.
+    fn owner(&self, mark: &Mark, is_own: bool) -> Option<usize>;
+    /// An aggregate of a query around this one, bound there; gives what stands for its value here. What was bound since the mark is forgotten.
+    fn folded_around(&self, binder: &mut Binder<'_>, mark: Mark, owner: usize, parts: Parts<'_>) -> Bind<expr::Bound>;
+}
+
+/// Binds an aggregate's parts within the scope of its query.
+pub type Parts<'p> = &'p mut dyn FnMut(&mut Binder<'_>, &scope::Scope) -> Bind<(Aggregate, Type)>;
+
+/// What another road has met when an aggregate's arguments begin.
+#[cfg_attr(not(feature = "query"), expect(dead_code, reason = "the other road's"))]
+pub struct Mark {
+    /// How many queries stand around this one.
+    pub levels: usize,
+    /// How many columns of theirs were found.
+    pub reached: usize,
+    /// How many values of each one's row are asked for.
+    pub slots: Vec<usize>,
+    /// What is to be computed for each row of this one.
+    pub pending: usize,
 }
 
 /// The state of binding one statement.
@@ -105,6 +132,9 @@ pub struct Binder<'a> {
     /// Where aggregates are allowed, those met so far.
     pub(crate) aggregates: Option<Vec<Aggregate>>,
     pub(crate) in_aggregate: bool,
+    /// Those of the queries around, the nearest last.
+    #[cfg_attr(not(feature = "query"), expect(dead_code, reason = "the other road's"))]
+    pub(crate) aggregates_around: Vec<Option<Vec<Aggregate>>>,
     /// What the outputs of the next SELECT are stored into: types for literals and parameters without one.
     pub(crate) output_types: Vec<Type>,
     /// The queries whose values the statement uses; `None` where it may use none.
@@ -145,6 +175,7 @@ impl<'a> Binder<'a> {
             asks_rows: false,
             aggregates: None,
             in_aggregate: false,
+            aggregates_around: Vec::new(),
             output_types: Vec::new(),
             init: None,
             locking: Vec::new(),

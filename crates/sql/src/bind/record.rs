@@ -26,6 +26,8 @@ pub enum RecordsAre {
     Unequal,
     Distinct,
     NotDistinct,
+    /// In this order: by the first fields that are not the same, a null behind all else.
+    Ordered(BinaryOp),
 }
 
 /// The type of a row.
@@ -84,8 +86,8 @@ fn parts_of(expr: &Expr) -> Option<Parts> {
 }
 
 impl Binder<'_> {
-    /// `t = u`, `t <> u`, `t IS [NOT] DISTINCT FROM u` of two rows of which one at least is no list of values. As values rows with nulls in the
-    /// same places are equal. `None`: they are no rows that are made here.
+    /// `t = u`, `t < u`, `t IS [NOT] DISTINCT FROM u` and their like of two rows of which one at least is no list of values. As values rows with nulls
+    /// in the same places are equal. `None`: they are no rows that are made here.
     pub(super) fn compare_records(
         &mut self,
         how: RecordsAre,
@@ -98,22 +100,46 @@ impl Binder<'_> {
         }
         let (left, right) = (self.parts(left, scope)?, self.parts(right, scope)?);
         let (Some((no_left, left)), Some((no_right, right))) = (left, right) else { return Ok(None) };
-        let equal = self.same_fields(left, right)?;
-        let is_wanted = matches!(how, RecordsAre::Equal | RecordsAre::NotDistinct);
-        let value = if is_wanted { equal } else { Expr::Not(Box::new(equal)) };
+        let fields = self.field_pairs(left, right)?;
+        let is_wanted = !matches!(how, RecordsAre::Unequal | RecordsAre::Distinct);
+        let value = match how {
+            RecordsAre::Ordered(op) => self.fields_in_order(op, fields)?,
+            _ if is_wanted => self.same_fields(&fields)?,
+            _ => Expr::Not(Box::new(self.same_fields(&fields)?)),
+        };
         let missing: Vec<Expr> = no_left.into_iter().chain(no_right).collect();
         if missing.is_empty() {
             return Ok(Some(Bound::new(value, Type::Bool)));
         }
         let truth = |value| Expr::Const(Datum::Bool(value));
         let branches = match how {
-            RecordsAre::Equal | RecordsAre::Unequal => vec![(Expr::Or(missing), Expr::NULL)],
+            RecordsAre::Equal | RecordsAre::Unequal | RecordsAre::Ordered(_) => vec![(Expr::Or(missing), Expr::NULL)],
             RecordsAre::Distinct | RecordsAre::NotDistinct if missing.len() == 2 => {
                 vec![(Expr::And(missing.clone()), truth(is_wanted)), (Expr::Or(missing), truth(!is_wanted))]
             }
             RecordsAre::Distinct | RecordsAre::NotDistinct => vec![(Expr::Or(missing), truth(!is_wanted))],
         };
         Ok(Some(Bound::new(Expr::Case { branches, otherwise: Some(Box::new(value)) }, Type::Bool)))
+    }
+
+    /// `t IN (ROW(1, 2), u)`.
+    pub(super) fn record_in_list<'l>(
+        &mut self,
+        wanted: (&ast::Expr, &Bound),
+        items: impl Iterator<Item = (&'l ast::Expr, &'l Bound)>,
+        negated: bool,
+        scope: &Scope,
+    ) -> Bind<Bound> {
+        let mut equal = Vec::new();
+        for (item, bound) in items {
+            let compared = self.compare_records(RecordsAre::Equal, wanted, (item, bound), scope)?;
+            equal.push(match compared {
+                Some(compared) => compared.expr,
+                None => self.compare(BinaryOp::Eq, wanted.1.clone(), bound.clone())?.expr,
+            });
+        }
+        let any = Expr::Or(equal);
+        Ok(Bound::new(if negated { Expr::Not(Box::new(any)) } else { any }, Type::Bool))
     }
 
     /// What a bound row is made of. Of constants alone nothing but their text is left: they are bound anew.
@@ -127,13 +153,13 @@ impl Binder<'_> {
         Ok(Some((None, fields)))
     }
 
-    /// Whether the fields of two rows are the same, nulls included.
-    fn same_fields(&mut self, left: Vec<(Expr, Type)>, right: Vec<(Expr, Type)>) -> Bind<Expr> {
+    /// The fields of two rows that can be compared, side by side.
+    fn field_pairs(&mut self, left: Vec<(Expr, Type)>, right: Vec<(Expr, Type)>) -> Bind<Vec<(Bound, Bound)>> {
         if left.len() != right.len() {
             let message = "cannot compare record types with different numbers of columns";
             return Err(SqlError::new("42804", message).into());
         }
-        let mut same = Vec::with_capacity(left.len());
+        let mut pairs = Vec::with_capacity(left.len());
         for (at, ((left, of_left), (right, of_right))) in left.into_iter().zip(right).enumerate() {
             if !crate::value::cast::same_base(of_left, of_right) {
                 let (of_left, of_right) = (type_name(of_left), type_name(of_right));
@@ -141,12 +167,41 @@ impl Binder<'_> {
                 return Err(SqlError::new("42804", format!("{types} at record column {}", at + 1)).into());
             }
             must_compare(of_left, "equality")?;
-            let (left, right) = (Bound::new(left, of_left), Bound::new(right, of_right));
-            let (operator, left, right) = self.comparison(BinaryOp::Eq, left, right)?;
+            pairs.push((Bound::new(left, of_left), Bound::new(right, of_right)));
+        }
+        Ok(pairs)
+    }
+
+    /// Whether the fields of two rows are the same, nulls included.
+    fn same_fields(&mut self, pairs: &[(Bound, Bound)]) -> Bind<Expr> {
+        let mut same = Vec::with_capacity(pairs.len());
+        for (left, right) in pairs {
+            let (operator, left, right) = self.comparison(BinaryOp::Eq, left.clone(), right.clone())?;
             let (left, right) = (Box::new(left), Box::new(right));
             same.push(Expr::Distinct { operator, left, right, negated: true });
         }
         Ok(Expr::And(same))
+    }
+
+    /// Whether two rows stand in this order: those before the first fields that differ are the same.
+    fn fields_in_order(&mut self, op: BinaryOp, pairs: Vec<(Bound, Bound)>) -> Bind<Expr> {
+        let is_after = matches!(op, BinaryOp::Gt | BinaryOp::Ge);
+        let pairs: Vec<(Bound, Bound)> =
+            pairs.into_iter().map(|(left, right)| if is_after { (right, left) } else { (left, right) }).collect();
+        let mut ways = Vec::with_capacity(pairs.len() + 1);
+        for (at, (left, right)) in pairs.iter().enumerate() {
+            let less = self.compare(BinaryOp::Lt, left.clone(), right.clone())?.expr;
+            let is_null = |of: &Bound, negated| Expr::IsNull { expr: Box::new(of.expr.clone()), negated };
+            let mut all = vec![is_null(left, true), Expr::Or(vec![is_null(right, false), less])];
+            if at > 0 {
+                all.insert(0, self.same_fields(&pairs[..at])?);
+            }
+            ways.push(Expr::And(all));
+        }
+        if matches!(op, BinaryOp::Le | BinaryOp::Ge) {
+            ways.push(self.same_fields(&pairs)?);
+        }
+        Ok(Expr::Or(ways))
     }
 
     /// `ROW(a, b)`: its fields are called f1, f2, ...
@@ -208,15 +263,35 @@ impl Binder<'_> {
         Ok(Some(Bound::new(value, RECORD)))
     }
 
+    /// A name alone that means a source of a query around this one.
+    fn row_name_around(&mut self, ast: &ast::Expr, scope: &Scope) -> Option<String> {
+        let beyond = self.beyond?;
+        match ast {
+            ast::Expr::Nested(inner) => self.row_name_around(inner, scope),
+            ast::Expr::Identifier(ident) => {
+                let name = fold(ident);
+                let is_column = scope.column(&name).map_or_else(|error| error.sqlstate != "42703", |_| true);
+                (!is_column && beyond.is_outer_row(&name)).then_some(name)
+            }
+            _ => None,
+        }
+    }
+
     /// `t IS [NOT] NULL` of a source: what holds of all its columns; `None`: it is no source.
-    pub(super) fn whole_row_is_null(&mut self, ast: &ast::Expr, negated: bool, scope: &Scope) -> Option<Bound> {
-        let name = row_name(ast, scope)?;
-        let source = scope.source(&name).ok()?;
-        let parts = row_columns(source, scope, self.through.is_some()).into_iter().map(|(_, found)| {
-            let expr = Box::new(scope.expr(found));
-            Expr::IsNull { expr, negated }
-        });
-        Some(Bound::new(Expr::And(parts.collect()), Type::Bool))
+    pub(super) fn whole_row_is_null(&mut self, ast: &ast::Expr, negated: bool, scope: &Scope) -> Bind<Option<Bound>> {
+        let all = |parts: Vec<Expr>| {
+            let is_null = |part| Expr::IsNull { expr: Box::new(part), negated };
+            Some(Bound::new(Expr::And(parts.into_iter().map(is_null).collect()), Type::Bool))
+        };
+        if let Some(source) = row_name(ast, scope).and_then(|name| scope.source(&name).ok()) {
+            let columns = row_columns(source, scope, self.through.is_some());
+            return Ok(all(columns.into_iter().map(|(_, found)| scope.expr(found)).collect()));
+        }
+        if self.row_name_around(ast, scope).is_none() {
+            return Ok(None);
+        }
+        let row = self.bind(ast, scope)?;
+        Ok(parts_of(&row.expr).and_then(|(_, fields)| all(fields.into_iter().map(|(field, _)| field).collect())))
     }
 
     /// `(t).a`, `(ROW(1, 2)).f1`; `None`: it is something else.
@@ -227,7 +302,8 @@ impl Binder<'_> {
         else {
             return Ok(None);
         };
-        if let Some(name) = row_name(inner, scope) {
+        let named = row_name(inner, scope).or_else(|| self.row_name_around(inner, scope));
+        if let Some(name) = named {
             let parts = vec![Ident::with_quote('"', name), field.clone()];
             return self.bind(&ast::Expr::CompoundIdentifier(parts), scope).map(Some);
         }
@@ -261,7 +337,7 @@ fn row_name(ast: &ast::Expr, scope: &Scope) -> Option<String> {
 }
 
 /// The columns of a source's row, whether joins merged them or not; `through`: of a change through a view, which has an order of its own.
-fn row_columns(source: u16, scope: &Scope, through: bool) -> Vec<(String, Found)> {
+pub(crate) fn row_columns(source: u16, scope: &Scope, through: bool) -> Vec<(String, Found)> {
     let of = &scope.sources[usize::from(source)];
     let is_shown = |name: &str| !name.is_empty() && (of.table.is_some() || name != TABLEOID);
     let order: Vec<u16> = match through && scope.is_first(source) {
@@ -274,7 +350,7 @@ fn row_columns(source: u16, scope: &Scope, through: bool) -> Vec<(String, Found)
 }
 
 /// A column that is null in no row.
-fn column_with_values(source: &ScopeSource) -> Option<u16> {
+pub(crate) fn column_with_values(source: &ScopeSource) -> Option<u16> {
     let Some(table) = &source.table else { return source.present };
     table.def.columns.iter().position(|column| column.not_null && column.is_visible()).map(|at| at as u16)
 }

@@ -177,6 +177,8 @@ pub struct Scope {
     pub sources: Vec<ScopeSource>,
     /// What `*` shows before all else of their item of FROM: the columns that USING merged.
     pub first: Vec<Found>,
+    /// The same of joins in parentheses that do not begin their item: what `*` shows before all else of them, with their first source.
+    pub first_within: Vec<(u16, Vec<Found>)>,
     /// The first source of each of FROM's items, which commas part.
     pub items: Vec<u16>,
 }
@@ -219,6 +221,11 @@ impl Scope {
         self.first.extend(kept);
     }
 
+    /// Whether USING merged it into another.
+    fn is_hidden(&self, found: &Found) -> bool {
+        self.sources[usize::from(found.source)].merged.contains(&found.column)
+    }
+
     /// Whether `*` shows all of the source's columns before all else.
     pub fn is_first(&self, source: u16) -> bool {
         let named = self.sources[usize::from(source)].columns.iter().filter(|column| !column.name.is_empty()).count();
@@ -234,10 +241,18 @@ impl Scope {
                 let end = self.items.iter().find(|begin| **begin > i).copied().unwrap_or(u16::MAX);
                 all.extend(self.first.iter().filter(|found| (i..end).contains(&found.source)));
             }
+            let is_shown = |found: &&Found| !self.is_hidden(found) && !self.first.contains(found);
+            let within = self.first_within.iter().filter(|(begin, _)| *begin == i).flat_map(|(_, first)| first);
+            for found in within.filter(is_shown) {
+                if !all.contains(found) {
+                    all.push(*found);
+                }
+            }
             for (j, column) in source.columns.iter().enumerate() {
                 let found = Found { source: i, column: j as u16, ty: column.ty };
-                let hidden = column.name.is_empty() || source.merged.contains(&found.column);
-                if !hidden && !self.first.contains(&found) {
+                let is_before =
+                    self.first.contains(&found) || self.first_within.iter().any(|(_, f)| f.contains(&found));
+                if !(column.name.is_empty() || self.is_hidden(&found) || is_before) {
                     all.push(found);
                 }
             }

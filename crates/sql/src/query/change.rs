@@ -321,7 +321,8 @@ impl Planner<'_> {
             }
             Ok(plan)
         })?;
-        let mut from = self.relation_after(binder, FromRel { plan, scope, sources: vec![leaves] }, others)?;
+        let mut from =
+            self.relation_after(binder, FromRel { plan, scope, sources: vec![leaves], halves: None }, others)?;
         if let Some(selection) = selection {
             let (scope, sources) = (from.scope.clone(), from.sources.clone());
             from.plan = self.within(&sources, || {

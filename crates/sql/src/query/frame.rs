@@ -82,11 +82,23 @@ impl Frame {
 
     /// Whether DataFusion has no such frame.
     pub fn is_ours(&self) -> bool {
-        self.along.is_some() || self.exclusion != Exclusion::Nothing
+        self.along.is_some() || self.exclusion != Exclusion::Nothing || self.is_backwards()
+    }
+
+    /// Whether it ends before it starts, by the offsets alone: so it has no rows.
+    fn is_backwards(&self) -> bool {
+        match (&self.start, &self.end) {
+            (Edge::Before(Datum::Int(start)), Edge::Before(Datum::Int(end))) => start < end,
+            (Edge::After(Datum::Int(start)), Edge::After(Datum::Int(end))) => start > end,
+            _ => false,
+        }
     }
 
     /// As DataFusion has it, without what is left out of it; `None`: it has no such frame.
     pub fn plain(&self) -> Option<WindowFrame> {
+        if self.is_backwards() {
+            return None;
+        }
         let units = match self.units {
             ast::WindowFrameUnits::Rows => WindowFrameUnits::Rows,
             ast::WindowFrameUnits::Groups => WindowFrameUnits::Groups,

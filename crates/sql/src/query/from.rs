@@ -5,16 +5,17 @@ use super::called::Called;
 use super::cells::{Writer, data_type};
 use super::convert::{Leaf, key, lit};
 use super::plan::{
-    FromRel, Output, Pending, PerRow, Planner, Rel, as_unsupported, df, numbered_name, output, refuse, subquery_of,
+    Cte, FromRel, Halves, Output, Pending, PerRow, Planner, Reached, Rel, as_unsupported, df, numbered_name, output,
+    refuse, subquery_of,
 };
 use crate::bind::change::is_change;
 use crate::bind::expr::Bound;
-use crate::bind::from::{alias_parts, check_condition, left_of_using, rename};
+use crate::bind::from::{alias_parts, check_condition, left_of_using, rename, right_of_using, within_from};
 use crate::bind::names::RelationName;
 use crate::bind::scope::{
     Found, Merged, MergedOf, Scope, ScopeColumn, ScopeSource, fold, hidden_of_view, relation_name,
 };
-use crate::bind::{Bind, Binder, locks_for};
+use crate::bind::{Bind, Binder, PLACEHOLDERS, locks_for};
 use crate::define::view::tables_of;
 use crate::error::SqlError;
 use crate::expr::Expr;
@@ -37,8 +38,8 @@ use sqlparser::ast::{
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-/// A left join of a source by a condition with a query in it, as one with the rows of the source that meet the condition: found for each row before
-/// it, as the query is.
+/// A left join of a source by a condition with a query in it, or of a function, as one with the rows of the source that meet the condition: found for
+/// each row before it, as the query is.
 fn asking_join(join: &Join) -> Bind<Option<Join>> {
     let Join { relation, global, join_operator } = join;
     let (JoinOperator::Left(JoinConstraint::On(condition)) | JoinOperator::LeftOuter(JoinConstraint::On(condition))) =
@@ -46,13 +47,20 @@ fn asking_join(join: &Join) -> Bind<Option<Join>> {
     else {
         return Ok(None);
     };
+    let is_function = match relation {
+        TableFactor::Table { args, .. } => args.is_some(),
+        TableFactor::Function { .. } | TableFactor::UNNEST { .. } => true,
+        _ => false,
+    };
     let name = match relation {
-        TableFactor::Table { alias: Some(alias), args: None, .. } => Some(&alias.name),
+        TableFactor::Table { alias: Some(alias), .. }
+        | TableFactor::Function { alias: Some(alias), .. }
+        | TableFactor::UNNEST { alias: Some(alias), .. } => Some(&alias.name),
         TableFactor::Table { name, alias: None, args: None, .. } => name.0.last().and_then(|part| part.as_ident()),
         TableFactor::Derived { lateral: false, alias: Some(alias), .. } => Some(&alias.name),
         _ => None,
     };
-    let Some(name) = name.filter(|_| crate::parse::has_query(condition)) else { return Ok(None) };
+    let Some(name) = name.filter(|_| is_function || crate::parse::has_query(condition)) else { return Ok(None) };
     let text = format!("SELECT * FROM {relation} WHERE {condition}");
     let Some(subquery) = crate::parse::parse(&text)?.query() else { return Ok(None) };
     let alias = TableAlias { explicit: true, name: name.clone(), columns: Vec::new(), at: None };
@@ -90,6 +98,12 @@ fn name_merged(item: &mut FromRel, join: &Join) -> Bind<()> {
     Ok(())
 }
 
+/// The names of the columns that `*` shows.
+fn shown_names(scope: &Scope) -> Vec<String> {
+    let name = |f: Found| scope.sources[usize::from(f.source)].columns[usize::from(f.column)].name.clone();
+    scope.all().into_iter().map(name).collect()
+}
+
 fn is_true(condition: &Expr) -> bool {
     match condition {
         Expr::Const(Datum::Bool(true)) => true,
@@ -103,8 +117,9 @@ pub(super) struct Entry {
     plan: LogicalPlan,
     /// One, or those of a join in parentheses.
     sources: Vec<(ScopeSource, Vec<Leaf>)>,
-    /// What `*` shows first of them, by their own numbers.
+    /// What `*` shows first of them, and of joins within them, by their own numbers.
     first: Vec<Found>,
+    first_within: Vec<(u16, Vec<Found>)>,
     after: After,
     /// Its rows are computed for each row before it.
     per_row: Option<Box<EachRow>>,
@@ -119,7 +134,14 @@ struct EachRow {
 
 impl Entry {
     pub(super) fn of(plan: LogicalPlan, source: ScopeSource, leaves: Vec<Leaf>) -> Entry {
-        Entry { plan, sources: vec![(source, leaves)], first: Vec::new(), after: After::Beside, per_row: None }
+        Entry {
+            plan,
+            sources: vec![(source, leaves)],
+            first: Vec::new(),
+            first_within: Vec::new(),
+            after: After::Beside,
+            per_row: None,
+        }
     }
 
     /// Which column of its one source has a value in every row.
@@ -141,8 +163,16 @@ impl Entry {
             item.scope.add(source)?;
             item.sources.push(leaves);
         }
-        let shifted = self.first.iter().map(|f| Found { source: f.source + offset, ..*f });
-        item.scope.first.extend(shifted);
+        let shifted = |first: &[Found]| -> Vec<Found> {
+            first.iter().map(|f| Found { source: f.source + offset, ..*f }).collect()
+        };
+        match item.scope.items.last() == Some(&offset) {
+            true => item.scope.first.extend(shifted(&self.first)),
+            false if self.first.is_empty() => {}
+            false => item.scope.first_within.push((offset, shifted(&self.first))),
+        }
+        let within = self.first_within.iter().map(|(begin, first)| (begin + offset, shifted(first)));
+        item.scope.first_within.extend(within);
         Ok(())
     }
 }
@@ -161,7 +191,7 @@ pub(super) enum After {
 impl Planner<'_> {
     pub fn from(&self, binder: &mut Binder<'_>, list: &[TableWithJoins]) -> Bind<FromRel> {
         let nothing = df(LogicalPlanBuilder::empty(true).build())?;
-        let start = FromRel { plan: nothing, scope: Scope::default(), sources: Vec::new() };
+        let start = FromRel { plan: nothing, scope: Scope::default(), sources: Vec::new(), halves: None };
         self.relation_after(binder, start, list)
     }
 
@@ -185,10 +215,13 @@ impl Planner<'_> {
             // What is computed for each row before it needs those of the items before this one, too.
             let follows = first > 0 && beside && joins.iter().any(is_lateral) && joins.iter().all(keeps_left);
             if follows {
-                item.plan = df(df(LogicalPlanBuilder::from(all.plan.clone()).cross_join(item.plan))?.build())?;
+                let (before, beside) = (all.plan.clone(), item.plan);
+                item.plan = crossed(before.clone(), beside.clone())?;
+                item.halves = Some(Halves { before, beside, first: first as u16 });
             }
             for join in joins {
                 self.join(binder, &mut item, join, if beside { first } else { 0 })?;
+                item.halves = None;
             }
             if first > 0 && beside && !follows {
                 item.plan = df(df(LogicalPlanBuilder::from(all.plan).cross_join(item.plan))?.build())?;
@@ -242,6 +275,12 @@ impl Planner<'_> {
                 let call = Called { name: &name, args: &args, ordinality: *with_ordinality, alias: alias.as_ref() };
                 self.called(binder, &call, before, nulls)
             }
+            TableFactor::Derived { lateral: true, subquery, alias: Some(alias), sample: None }
+                if nulls == NullHandling::Drop
+                    && let Some(values) = values_alone(subquery) =>
+            {
+                self.values_beside(binder, values, alias, before)
+            }
             TableFactor::Derived { lateral, subquery, alias, sample: None } => {
                 let (name, names) = alias_parts(alias.as_ref()).map_err(as_unsupported)?;
                 let Some(name) = name else {
@@ -282,9 +321,10 @@ impl Planner<'_> {
                 let inner = self.from(binder, std::slice::from_ref(table_with_joins.as_ref()))?;
                 match alias {
                     None => {
-                        let first = inner.scope.first.clone();
+                        let (first, first_within) = (inner.scope.first.clone(), inner.scope.first_within.clone());
                         let sources = inner.scope.sources.into_iter().zip(inner.sources).collect();
-                        Ok(Entry { plan: inner.plan, sources, first, after: After::Beside, per_row: None })
+                        let after = After::Beside;
+                        Ok(Entry { plan: inner.plan, sources, first, first_within, after, per_row: None })
                     }
                     Some(alias) => self.named_join(inner, alias),
                 }
@@ -329,6 +369,85 @@ impl Planner<'_> {
         }
         let rel = self.project(inner.plan, outputs, false)?;
         self.entry(rel, name, names, false)
+    }
+
+    /// `LATERAL (VALUES (a), (b))`: each row before it as often as there are rows of values, with these.
+    fn values_beside(
+        &self,
+        binder: &mut Binder<'_>,
+        values: &ast::Values,
+        alias: &TableAlias,
+        before: &FromRel,
+    ) -> Bind<Entry> {
+        let (name, names) = alias_parts(Some(alias)).map_err(as_unsupported)?;
+        let name = name.expect("an alias has a name");
+        let (rows, types) = self.within(&before.sources, || {
+            self.without_sets("VALUES", || binder.value_rows_of(values, &before.scope)).map_err(within_from)
+        })?;
+        let column = |(at, &ty): (usize, &Type)| ScopeColumn {
+            is_computed: true,
+            ..ScopeColumn::new(format!("column{}", at + 1), ty)
+        };
+        let mut source = ScopeSource::of_columns(name, types.iter().enumerate().map(column).collect());
+        rename(&mut source, names)?;
+        let mentions = |is: &dyn Fn(u16) -> bool| rows.iter().flatten().any(|value| value.mentions(is));
+        let is_column = |source: u16| source < PLACEHOLDERS;
+        // What is about the items before alone is computed before these meet the others.
+        let halves =
+            before.halves.as_ref().filter(|halves| !mentions(&|source| is_column(source) && source >= halves.first));
+        let is_about = mentions(&is_column);
+        let start = match halves {
+            _ if !is_about => df(LogicalPlanBuilder::empty(true).build())?,
+            Some(halves) => halves.before.clone(),
+            None => before.plan.clone(),
+        };
+        let (start, number) = self.numbered_rows(start, rows.len())?;
+        let mut all: Vec<DfExpr> = start.schema().columns().into_iter().map(DfExpr::Column).collect();
+        all.retain(|column| Some(column) != number.as_ref());
+        let number = number.map(|number| self.given(number, Type::Int4));
+        let mut leaves = Vec::with_capacity(types.len());
+        for (at, &ty) in types.iter().enumerate() {
+            let value = self.of_rows(binder, &rows, at, number.as_ref())?;
+            let given = self.with_leaves(&before.sources, |leaves| leaves.convert(&value, ty))?;
+            let name = self.unique("value of");
+            all.push(given.alias(name.clone()));
+            leaves.push(Leaf::new(DfExpr::Column(DfColumn::new_unqualified(name)), ty));
+        }
+        let mut plan = df(df(LogicalPlanBuilder::from(start).project(all))?.build())?;
+        if let Some(halves) = halves.filter(|_| is_about) {
+            plan = crossed(plan, halves.beside.clone())?;
+        }
+        Ok(Entry::of(plan, source, leaves).placed(if is_about { After::Expanded } else { After::Beside }))
+    }
+
+    /// Each row of a plan so many times, with a number from 0; `None`: once.
+    fn numbered_rows(&self, plan: LogicalPlan, times: usize) -> Bind<(LogicalPlan, Option<DfExpr>)> {
+        if times == 1 {
+            return Ok((plan, None));
+        }
+        let rows = (0..times as i64).map(|number| Ok(vec![lit(Type::Int4, &Datum::Int(number))?]));
+        let numbers = df(LogicalPlanBuilder::values(rows.collect::<Result<Vec<_>, SqlError>>()?))?;
+        let relation = TableReference::bare(self.unique("row of"));
+        let numbers = df(df(numbers.alias(relation.clone()))?.build())?;
+        let number = DfExpr::Column(DfColumn::new(Some(relation), "column1"));
+        Ok((crossed(plan, numbers)?, Some(number)))
+    }
+
+    /// The value that a column of VALUES has in the row of this number.
+    fn of_rows(
+        &self,
+        binder: &mut Binder<'_>,
+        rows: &[Vec<Expr>],
+        column: usize,
+        number: Option<&Bound>,
+    ) -> Bind<Expr> {
+        let Some(number) = number else { return Ok(rows[0][column].clone()) };
+        let mut branches = Vec::with_capacity(rows.len());
+        for (at, row) in rows.iter().enumerate() {
+            let own = Bound::new(Expr::Const(Datum::Int(at as i64)), Type::Int4);
+            branches.push((binder.compare(BinaryOp::Eq, number.clone(), own)?.expr, row[column].clone()));
+        }
+        Ok(Expr::Case { branches, otherwise: None })
     }
 
     /// A derived table that refers to what stands before it, run for each row of that.
@@ -387,9 +506,13 @@ impl Planner<'_> {
         let cte = match name.0.as_slice() {
             [ast::ObjectNamePart::Identifier(ident)] => {
                 let name = fold(ident);
-                let state = self.state.borrow();
-                let found = state.ctes.iter().rev().find(|(known, _)| *known == name);
-                found.map(|(name, rel)| (name.clone(), rel.clone()))
+                let mut state = self.state.borrow_mut();
+                let found = state.ctes.iter().rev().find(|cte| cte.name == name);
+                let found = found.map(|cte| (cte.name.clone(), cte.rel.clone(), cte.around.clone()));
+                found.map(|(name, rel, around)| {
+                    state.reached.extend(around.into_iter().map(Reached::ByWith));
+                    (name, rel)
+                })
             }
             _ => None,
         };
@@ -536,10 +659,8 @@ impl Planner<'_> {
             }
             JoinConstraint::Natural => {
                 let left = before.behind(first);
-                let right = item.scope.sources.last().expect("the entry was just added");
-                let shared = |name: &String| right.columns.iter().any(|c| c.name == *name);
-                let named = |f: &Found| left.sources[usize::from(f.source)].columns[usize::from(f.column)].name.clone();
-                let names: Vec<String> = left.all().iter().map(named).filter(shared).collect();
+                let right = shown_names(&item.scope.behind(added));
+                let names = shown_names(&left).into_iter().filter(|name| right.contains(name)).collect::<Vec<_>>();
                 Some(self.using(binder, &names, &left, item, kind)?)
             }
             JoinConstraint::None => None,
@@ -563,7 +684,12 @@ impl Planner<'_> {
                 item.plan = self.each_row(plan, *each)?;
                 return self.make_merged(item);
             }
-            item.plan = self.each_row(plan, *each)?;
+            // What is about the items before alone is found before these meet the others.
+            let halves = item.halves.take().filter(|halves| each.pending.is_of(halves.before.schema()));
+            item.plan = match halves {
+                Some(Halves { before, beside, first: _ }) => crossed(self.each_row(before, *each)?, beside)?,
+                None => self.each_row(plan, *each)?,
+            };
             if let Some(condition) = condition.filter(|_| !always) {
                 item.plan = self.filter_asking(item.plan.clone(), &condition, &item.sources, asked)?;
             }
@@ -578,7 +704,10 @@ impl Planner<'_> {
                     self.make_merged(item)
                 }
                 Some(condition) if is_true(&condition) => Ok(()),
-                Some(_) => refuse("a LEFT JOIN of a function of its columns on a condition"),
+                Some(_) => {
+                    self.asks_pairs.set(true);
+                    refuse("a LEFT JOIN of a function of its columns on a condition")
+                }
             };
         }
         if kind != JoinType::Inner {
@@ -667,7 +796,7 @@ impl Planner<'_> {
             item.scope.sources[usize::from(right.source)].merged.push(right.column);
         }
         // No name means it: its columns are found by theirs.
-        let name = format!(" merged {source}");
+        let name = format!(" {relation}");
         item.scope.add(ScopeSource::of_columns(name, columns))?;
         item.sources.push(leaves);
         item.scope.merge_first(first);
@@ -696,17 +825,13 @@ impl Planner<'_> {
         item: &mut FromRel,
         kind: JoinType,
     ) -> Bind<Expr> {
-        let source = item.scope.sources.len() - 1;
+        // What is joined may be a join in parentheses.
+        let after = item.scope.behind(before.sources.len());
         let mut merged = Vec::with_capacity(names.len());
         let mut conditions = Vec::with_capacity(names.len());
         for name in names {
             let left = left_of_using(before, name)?;
-            let columns = &item.scope.sources[source].columns;
-            let Some(at) = columns.iter().position(|c| c.name == *name) else {
-                let message = format!("column \"{name}\" specified in USING clause does not exist in right table");
-                return Err(SqlError::new("42703", message).into());
-            };
-            let right = Found { source: source as u16, column: at as u16, ty: columns[at].ty };
+            let right = right_of_using(&after, name)?;
             let (l, r) = (item.scope.expr(left), item.scope.expr(right));
             conditions.push(binder.compare(BinaryOp::Eq, Bound::new(l, left.ty), Bound::new(r, right.ty))?.expr);
             let of = match kind {
@@ -730,8 +855,13 @@ impl Planner<'_> {
 
     // ---- WITH
 
-    /// `statement`: of the statement itself, where changes may stand.
-    pub(super) fn with(&self, binder: &mut Binder<'_>, with: &ast::With, statement: Option<&ast::Query>) -> Bind<()> {
+    /// The WITH of a query, and whether that is the statement itself, where changes may stand.
+    pub(super) fn with(
+        &self,
+        binder: &mut Binder<'_>,
+        with: &ast::With,
+        (query_of, is_statement): (&ast::Query, bool),
+    ) -> Bind<()> {
         check_references(with)?;
         let mut seen = std::collections::HashSet::new();
         for cte in &with.cte_tables {
@@ -744,20 +874,20 @@ impl Planner<'_> {
                 let message = format!("WITH query name \"{name}\" specified more than once");
                 return Err(SqlError::new("42712", message).into());
             }
+            let reached = self.reached();
             let recursive = with.recursive && mentions(query.as_ref(), &name);
             let rel = match recursive {
-                _ if is_change(query) && statement.is_none() => {
+                _ if is_change(query) && !is_statement => {
                     let message = "WITH clause containing a data-modifying statement must be at the top level";
                     return Err(SqlError::new("0A000", message).into());
                 }
                 _ if is_change(query) => self.change_within(binder, &name, query)?,
-                true => Some(self.recursive(binder, query, &name, &names)?),
-                false => {
-                    let rel = self.query(binder, query)?;
-                    Some(match statement {
-                        Some(statement) => self.query_within(&name, cte, rel, statement)?,
-                        None => rel,
-                    })
+                is_recursive => {
+                    let rel = match is_recursive {
+                        true => self.recursive(binder, query, &name, &names)?,
+                        false => self.query(binder, query)?,
+                    };
+                    Some(self.query_within(cte, rel, query_of, self.reached_out(reached).is_empty())?)
                 }
             };
             let Some(mut rel) = rel else {
@@ -765,7 +895,8 @@ impl Planner<'_> {
                 continue;
             };
             rename_outputs(&mut rel, &name, &names)?;
-            self.state.borrow_mut().ctes.push((name, rel));
+            let around = self.reached_out(reached);
+            self.state.borrow_mut().ctes.push(Cte { name, rel, around });
         }
         Ok(())
     }
@@ -807,9 +938,11 @@ impl Planner<'_> {
         });
         let outputs = columns.map(|c| (DfExpr::Column(c.column.clone()), c)).collect();
         let itself = self.project(df(df(scan)?.build())?, outputs, false)?;
-        self.state.borrow_mut().ctes.push((name.to_owned(), itself));
+        let mark = self.recursion_mark();
+        self.state.borrow_mut().ctes.push(Cte { name: name.to_owned(), rel: itself, around: vec![mark] });
         let term = self.set_operand(binder, right);
         self.state.borrow_mut().ctes.pop();
+        self.state.borrow_mut().reached.retain(|reached| reached.level() != mark);
         let term = term?;
         super::recursion::check_types(name, &anchor, &term)?;
         let term = self.cast_columns(term, &types)?;
@@ -866,6 +999,27 @@ impl Planner<'_> {
         let keys = columns[width..].iter().map(|c| c.column.clone()).collect();
         Ok((Rel { plan, columns, at_most_one: false }, keys))
     }
+}
+
+fn crossed(left: LogicalPlan, right: LogicalPlan) -> Bind<LogicalPlan> {
+    df(df(LogicalPlanBuilder::from(left).cross_join(right))?.build())
+}
+
+/// VALUES that are all of a query, without a query in them.
+fn values_alone(query: &ast::Query) -> Option<&ast::Values> {
+    let ast::Query { with: None, body, order_by: None, limit_clause: None, fetch: None, locks, .. } = query else {
+        return None;
+    };
+    let SetExpr::Values(values) = body.as_ref() else { return None };
+    struct Query;
+    impl ast::Visitor for Query {
+        type Break = ();
+        fn pre_visit_query(&mut self, _: &ast::Query) -> ControlFlow<()> {
+            ControlFlow::Break(())
+        }
+    }
+    (locks.is_empty() && !values.rows.is_empty() && ast::Visit::visit(values, &mut Query).is_continue())
+        .then_some(values)
 }
 
 /// A system relation's rows in columns.

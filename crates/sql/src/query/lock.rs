@@ -98,7 +98,7 @@ impl Planner<'_> {
     pub(super) fn reads_with(&self, query: &ast::Query) -> bool {
         let state = self.state.borrow();
         let is_known = |name: &str| {
-            state.ctes.iter().any(|(known, _)| known == name) || state.silent_ctes.iter().any(|known| known == name)
+            state.ctes.iter().any(|cte| cte.name == name) || state.silent_ctes.iter().any(|known| known == name)
         };
         let found = ast::visit_relations(query, |name| match name.0.last().and_then(|part| part.as_ident()) {
             Some(ident) if is_known(&crate::bind::scope::fold(ident)) => ControlFlow::Break(()),
@@ -111,7 +111,7 @@ impl Planner<'_> {
     pub(super) fn locked(&self, binder: &mut Binder<'_>, query: &ast::Query) -> Bind<(Rel, Action)> {
         let Some(first) = query.locks.first() else { return refuse("a query that locks nothing") };
         if let Some(with) = &query.with {
-            self.with(binder, with, None)?;
+            self.with(binder, with, (query, false))?;
         }
         let select = match query.body.as_ref() {
             SetExpr::Select(select) => select,
@@ -162,7 +162,7 @@ impl Planner<'_> {
                     return Err(of_nullable_side(clause));
                 }
                 if entry.table.is_none() {
-                    let is_with = self.state.borrow().ctes.iter().any(|(name, _)| *name == entry.name);
+                    let is_with = self.state.borrow().ctes.iter().any(|cte| cte.name == entry.name);
                     match derived.contains(&entry.name) {
                         true => {}
                         false if is_with => not_lockable(clause, "a WITH query")?,

@@ -29,11 +29,11 @@ use super::sums::FixedSum;
 use super::template::Holes;
 use super::window::Window;
 use super::with::Part;
-use crate::bind::expr::{Bound, table_oid};
+use crate::bind::expr::{Bound, folded, table_oid};
 use crate::bind::query::{Folds, Item, OrderItem, add_dependents, check_direct, order_items, over_groups};
-use crate::bind::record::{by_fields, fields_of, must_compare};
-use crate::bind::scope::{Merged, Scope, ScopeColumn, ScopeSource};
-use crate::bind::{Beyond, Bind, Binder, PLACEHOLDERS, Refusal};
+use crate::bind::record::{RECORD, by_fields, column_with_values, fields_of, must_compare, row_columns};
+use crate::bind::scope::{Found, Merged, Scope, ScopeColumn, ScopeSource};
+use crate::bind::{Beyond, Bind, Binder, Mark, PLACEHOLDERS, Parts, Refusal};
 use crate::compiled::aggregate::{Aggregate, AggregateFunction, Gathers};
 use crate::define::view::query_of_table;
 use crate::error::SqlError;
@@ -68,6 +68,8 @@ pub const GIVEN: u16 = PLACEHOLDERS;
 pub const WINDOW: u16 = PLACEHOLDERS + 1;
 /// Source of placeholders for calls of `grouping()`.
 pub const GROUPING: u16 = PLACEHOLDERS + 3;
+/// Places from this one on are none of levels: what reads a recursion's rows is about them as about a row around.
+const RECURSIONS: usize = usize::MAX / 2;
 /// Source of placeholders for set-returning functions among the outputs.
 pub const SETS: u16 = PLACEHOLDERS + 2;
 
@@ -111,6 +113,17 @@ pub struct FromRel {
     pub plan: LogicalPlan,
     pub scope: Scope,
     pub sources: Vec<Vec<Leaf>>,
+    /// Where the plan is one of every row beside every row, and nothing more: what these are.
+    pub(super) halves: Option<Halves>,
+}
+
+/// The items of FROM before one, and that one, which two plans give.
+#[derive(Clone)]
+pub(super) struct Halves {
+    pub before: LogicalPlan,
+    pub beside: LogicalPlan,
+    /// The first source of the latter.
+    pub first: u16,
 }
 
 /// A query around the one being planned.
@@ -121,6 +134,28 @@ pub(super) struct Level {
     per_row: Option<PerRow>,
     /// The subquery's columns that stand beside the outer query's in its conditions.
     compared: HashSet<DfColumn>,
+    /// Where its aggregates are, while its subquery is bound (`Binder::aggregates_around`).
+    aggregates_at: usize,
+    /// The blocks up to its own.
+    blocks: usize,
+}
+
+/// A row's columns by their names, and one that is null where there is no row.
+type RowColumns = (Vec<(String, Found)>, Option<Found>);
+
+impl Level {
+    /// The cells of the columns that make the row of one of its sources, and of the column that is null where there is no row.
+    fn row_of(&self, source: u16) -> Bind<RowColumns> {
+        let of = &self.scope.sources[usize::from(source)];
+        let columns = row_columns(source, &self.scope, false);
+        if !of.nullable {
+            return Ok((columns, None));
+        }
+        let Some(column) = column_with_values(of) else {
+            return refuse("the row of a relation without a NOT NULL column on the nullable side of an outer join");
+        };
+        Ok((columns, Some(Found { source, column, ty: of.columns[usize::from(column)].ty })))
+    }
 }
 
 /// The values of a row that a subquery run for it refers to.
@@ -141,6 +176,31 @@ pub(super) struct Pending {
     in_aggregate: bool,
 }
 
+/// A query of WITH.
+pub(super) struct Cte {
+    pub name: String,
+    pub rel: Rel,
+    /// Which levels' rows it is about, and which recursions' ([`Planner::recursion_mark`]).
+    pub around: Vec<usize>,
+}
+
+/// A level whose row was asked for, by its place among them.
+#[derive(Clone, Copy)]
+pub(super) enum Reached {
+    /// By a column's name.
+    ByName(usize),
+    /// By reading a part of WITH that is about it.
+    ByWith(usize),
+}
+
+impl Reached {
+    pub fn level(self) -> usize {
+        match self {
+            Reached::ByName(level) | Reached::ByWith(level) => level,
+        }
+    }
+}
+
 #[derive(Default)]
 pub(super) struct State {
     given: Vec<Leaf>,
@@ -149,6 +209,8 @@ pub(super) struct State {
     /// Those that are columns of queries around.
     outer: HashSet<u16>,
     pub(super) levels: Vec<Level>,
+    /// Which levels' rows were asked for so far.
+    pub(super) reached: Vec<Reached>,
     /// Columns of the scope that expressions are bound in now; the innermost last.
     blocks: Vec<Vec<Vec<Leaf>>>,
     pub windows: Option<Vec<Window>>,
@@ -157,7 +219,7 @@ pub(super) struct State {
     /// Where they are not: the clause.
     pub setless: Option<&'static str>,
     pub named_windows: Vec<(String, ast::WindowSpec)>,
-    pub ctes: Vec<(String, Rel)>,
+    pub(super) ctes: Vec<Cte>,
     /// Of the SELECT that is being planned, if it locks rows; of the next one, and of the last.
     pub locking: Option<Locking>,
     pub next_locking: Option<Locking>,
@@ -179,6 +241,20 @@ pub(super) struct State {
     groupings: Vec<Vec<Expr>>,
     /// The columns of USING that a join makes of its sides.
     pub merged: Vec<Merged>,
+}
+
+impl State {
+    /// The query being bound as one that stands around another.
+    fn level(&self, binder: &Binder<'_>, scope: &Scope, sources: Vec<Vec<Leaf>>, per_row: Option<PerRow>) -> Level {
+        Level {
+            scope: scope.clone(),
+            sources,
+            per_row,
+            compared: HashSet::new(),
+            aggregates_at: binder.aggregates_around.len(),
+            blocks: self.blocks.len(),
+        }
+    }
 }
 
 impl Pending {
@@ -472,7 +548,8 @@ impl<'a> Planner<'a> {
             state.next_level += 1;
             let id = state.next_level;
             let per_row = Some(PerRow { id, slots: Vec::new() });
-            state.levels.push(Level { scope: scope.clone(), sources, per_row, compared: HashSet::new() });
+            let level = state.level(binder, scope, sources, per_row);
+            state.levels.push(level);
             id
         };
         let stored = std::mem::take(&mut binder.output_types);
@@ -620,6 +697,7 @@ impl<'a> Planner<'a> {
 
     pub fn query(&self, binder: &mut Binder<'_>, query: &ast::Query) -> Bind<Rel> {
         let aggregates = binder.aggregates.take();
+        binder.aggregates_around.push(aggregates);
         let stored = std::mem::take(&mut binder.output_types);
         let in_aggregate = std::mem::take(&mut binder.in_aggregate);
         let (windows, named_windows, sets, setless, in_outer_join, in_filter, conjuncts) = {
@@ -653,7 +731,7 @@ impl<'a> Planner<'a> {
         state.in_outer_join = in_outer_join;
         state.done_locking = std::mem::replace(&mut state.locking, around);
         binder.locking = outside;
-        binder.aggregates = aggregates;
+        binder.aggregates = binder.aggregates_around.pop().flatten();
         binder.in_aggregate = in_aggregate;
         rel
     }
@@ -680,7 +758,7 @@ impl<'a> Planner<'a> {
             return refuse("a clause of another dialect");
         }
         if let Some(with) = with {
-            self.with(binder, with, None)?;
+            self.with(binder, with, (query, false))?;
         }
         let order = order_items(order_by.as_ref())?;
         let is_set = !matches!(body.as_ref(), SetExpr::Select(_));
@@ -982,9 +1060,10 @@ impl<'a> Planner<'a> {
         let mut sets = OutputSets::new(self.state.borrow_mut().sets.take().unwrap_or_default());
         if let Some(Keys { exprs, sets: None }) = &mut keys {
             let in_sets = sets.later.iter().flat_map(|(_, call)| &call.args);
-            let asked = items.iter().map(|i| &i.expr).chain(order.iter().map(|o| &o.expr)).chain(having.as_ref());
-            let asked = asked.chain(in_sets);
-            add_dependents(exprs, asked, &scope);
+            let exprs_over = items.iter().map(|i| &i.expr).chain(order.iter().map(|o| &o.expr)).chain(having.as_ref());
+            let exprs_over: Vec<&Expr> = exprs_over.chain(in_sets).collect();
+            let in_subqueries = self.asked_by_subqueries(&asked, &exprs_over, &from.sources)?;
+            add_dependents(exprs, exprs_over.into_iter().chain(&in_subqueries), &scope);
         }
         let groupings = std::mem::replace(&mut self.state.borrow_mut().groupings, groupings);
         let grouped = keys.is_some() || !aggregates.is_empty() || having.is_some() || !groupings.is_empty();
@@ -1004,7 +1083,7 @@ impl<'a> Planner<'a> {
         })?;
         let is_one_group = grouped && keys.is_none();
         let at_most_one = (is_one_group || select.from.is_empty()) && sets.is_empty();
-        let FromRel { mut plan, scope, sources } = from;
+        let FromRel { mut plan, scope, sources, halves: _ } = from;
         if let Some(keys) = &mut keys {
             plan = sets.expand_keys(self, plan, &sources, &mut keys.exprs)?;
             items.iter_mut().for_each(|item| sets.placed.put(&mut item.expr));
@@ -1054,10 +1133,10 @@ impl<'a> Planner<'a> {
                 plan = self.apply_one(plan, pending)?;
             }
             if let Some(having) = having {
-                // Joined, a count would be 0 where the condition leaves no row.
-                let is_outer = self.with_leaves(&leaves, |leaves| leaves.condition(&having))?.contains_outer();
-                self.is_deep.set(self.is_deep.get() || is_outer && is_one_group);
                 plan = self.filter(plan, &having, &leaves)?;
+                // Joined, the group of no rows would be there whatever the condition says of it.
+                let is_correlated = is_one_group && !plan.all_out_ref_exprs().is_empty();
+                self.is_deep.set(self.is_deep.get() || is_correlated);
             }
         }
         let (mut plan, window_leaves) = self.window(plan, &leaves, &windows)?;
@@ -1072,6 +1151,47 @@ impl<'a> Planner<'a> {
         let selected =
             Selected { items, untyped, origins, order, on, distinct, at_most_one, window_leaves, set_leaves };
         self.finish_select(plan, &leaves, selected, limits)
+    }
+
+    /// The columns of FROM that subqueries beside groups refer to.
+    fn asked_by_subqueries(&self, asked: &[Pending], exprs: &[&Expr], sources: &[Vec<Leaf>]) -> Bind<Vec<Expr>> {
+        let slots = asked.iter().flat_map(|pending| pending.per_row.slots.iter().map(|leaf| &leaf.expr));
+        let lefts = asked.iter().flat_map(|pending| pending.lefts.iter().map(|(left, _)| left));
+        let mut columns: Vec<DfColumn> = Vec::new();
+        slots.chain(lefts).for_each(|value| columns.extend(value.column_refs().into_iter().cloned()));
+        let state = self.state.borrow();
+        let mut given: Vec<&DfExpr> = Vec::new();
+        for expr in exprs {
+            expr.walk(&mut |e| {
+                if let Expr::Cell { source: GIVEN, column } = e {
+                    given.extend(state.given.get(usize::from(*column)).map(|leaf| &leaf.expr));
+                }
+                true
+            });
+        }
+        for value in given {
+            df(value.apply(|e| {
+                let subquery = match e {
+                    DfExpr::ScalarSubquery(subquery) => Some(subquery),
+                    DfExpr::Exists(Exists { subquery, .. }) | DfExpr::InSubquery(InSubquery { subquery, .. }) => {
+                        Some(subquery)
+                    }
+                    _ => None,
+                };
+                columns.extend(subquery.iter().flat_map(|s| &s.outer_ref_columns).filter_map(|outer| match outer {
+                    DfExpr::OuterReferenceColumn(_, column) => Some(column.clone()),
+                    _ => None,
+                }));
+                Ok(TreeNodeRecursion::Continue)
+            }))?;
+        }
+        let is_asked = |leaf: &Leaf| matches!(&leaf.expr, DfExpr::Column(column) if columns.contains(column));
+        let mut found = Vec::new();
+        for (source, leaves) in sources.iter().enumerate() {
+            let own = leaves.iter().enumerate().filter(|(_, leaf)| is_asked(leaf));
+            found.extend(own.map(|(column, _)| Expr::Column { source: source as u16, column: column as u16 }));
+        }
+        Ok(found)
     }
 
     /// The rows in an order, and the first of each that DISTINCT ON tells apart, before a set-returning function repeats them.
@@ -1495,9 +1615,10 @@ impl<'a> Planner<'a> {
 
     /// An operand as it is by itself, which says nothing of parameters yet.
     fn tried(&self, binder: &mut Binder<'_>, body: &SetExpr) -> Bind<Rel> {
-        let parameters = binder.parameters.clone();
+        let (parameters, parts) = (binder.parameters.clone(), self.parts.borrow().len());
         let operand = self.set_operand(binder, body);
         binder.parameters = parameters;
+        self.parts.borrow_mut().truncate(parts);
         operand
     }
 
@@ -1575,8 +1696,11 @@ impl<'a> Planner<'a> {
         sources: Vec<Vec<Leaf>>,
         plan: impl FnOnce(&mut Binder<'_>) -> Bind<T>,
     ) -> Bind<T> {
-        let level = Level { scope: scope.clone(), sources, per_row: None, compared: HashSet::new() };
-        self.state.borrow_mut().levels.push(level);
+        {
+            let mut state = self.state.borrow_mut();
+            let level = state.level(binder, scope, sources, None);
+            state.levels.push(level);
+        }
         let stored = std::mem::take(&mut binder.output_types);
         let planned = plan(binder);
         binder.output_types = stored;
@@ -1929,7 +2053,7 @@ impl Beyond for Planner<'_> {
     }
 
     fn is_part_of_with(&self, name: &str) -> bool {
-        self.state.borrow().ctes.iter().any(|(part, _)| part == name)
+        self.state.borrow().ctes.iter().any(|cte| cte.name == name)
     }
 
     fn is_computed(&self, expr: &Expr) -> bool {
@@ -1941,11 +2065,10 @@ impl Beyond for Planner<'_> {
     }
 
     fn outer_column(&self, names: &[String]) -> Bind<Option<Bound>> {
-        let mut is_computed = false;
-        let found = {
-            let mut state = self.state.borrow_mut();
-            let mut found = None;
-            for (depth, level) in state.levels.iter_mut().rev().enumerate() {
+        let (level, found) = {
+            let state = self.state.borrow();
+            let mut nearest = None;
+            for (at, level) in state.levels.iter().enumerate().rev() {
                 let looked = match names {
                     [name] => level.scope.column(name),
                     [qualifier, name] => level.scope.qualified(qualifier, name),
@@ -1958,22 +2081,7 @@ impl Beyond for Planner<'_> {
                 }
                 match looked {
                     Ok(column) => {
-                        let of = &level.scope.sources[usize::from(column.source)];
-                        is_computed = of.columns[usize::from(column.column)].is_computed;
-                        let leaf = level.sources.get(usize::from(column.source));
-                        found = leaf.and_then(|s| s.get(usize::from(column.column))).cloned();
-                        if let (Some(leaf), Some(per_row)) = (&found, &mut level.per_row) {
-                            let slot = per_row.slots.iter().position(|known| known.expr == leaf.expr);
-                            let slot = slot.unwrap_or_else(|| {
-                                per_row.slots.push(leaf.clone());
-                                per_row.slots.len() - 1
-                            });
-                            let value = call(OuterValue::new(per_row.id, slot, leaf.ty), Vec::new());
-                            let ty = leaf.ty;
-                            drop(state);
-                            return Ok(Some(self.noted_outer(self.given(value, ty), is_computed)));
-                        }
-                        self.is_deep.set(self.is_deep.get() || depth > 0);
+                        nearest = Some((at, column));
                         break;
                     }
                     Err(error) if error.sqlstate == "42702" => return Err(error.into()),
@@ -1981,19 +2089,212 @@ impl Beyond for Planner<'_> {
                     Err(_) => {}
                 }
             }
-            found
+            match nearest {
+                Some(nearest) => nearest,
+                None => return Ok(None),
+            }
         };
-        let Some(leaf) = found else {
-            return Ok(None);
+        self.outer_cell(level, found)
+    }
+
+    fn outer_row(&self, binder: &mut Binder<'_>, name: &str) -> Bind<Option<Bound>> {
+        let (level, columns, present) = {
+            let state = self.state.borrow();
+            let of_name = |(at, level): (usize, &Level)| level.scope.source(name).ok().map(|source| (at, source));
+            let Some((at, source)) = state.levels.iter().enumerate().rev().find_map(of_name) else { return Ok(None) };
+            let (columns, present) = state.levels[at].row_of(source)?;
+            (at, columns, present)
         };
+        // No join takes a row apart.
+        self.is_correlated.set(true);
+        self.is_deep.set(true);
+        let cell = |found| self.outer_cell(level, found)?.map_or_else(|| refuse("this row of a query further out"), Ok);
+        let fields = columns.into_iter().map(|(name, found)| Ok((name, cell(found)?)));
+        let record = binder.record(fields.collect::<Bind<_>>()?)?;
+        let Some(present) = present else { return Ok(Some(record)) };
+        let is_missing = Expr::IsNull { expr: Box::new(cell(present)?.expr), negated: false };
+        let branches = vec![(is_missing, Expr::NULL)];
+        Ok(Some(Bound::new(Expr::Case { branches, otherwise: Some(Box::new(record.expr)) }, RECORD)))
+    }
+
+    fn is_outer_row(&self, name: &str) -> bool {
+        let state = self.state.borrow();
+        let is_column = |level: &Level| level.scope.column(name).map_or_else(|e| e.sqlstate != "42703", |_| true);
+        !state.levels.iter().any(is_column) && state.levels.iter().any(|level| level.scope.source(name).is_ok())
+    }
+
+    fn mark(&self, _: &Binder<'_>) -> Mark {
+        let state = self.state.borrow();
+        let slots = |level: &Level| level.per_row.as_ref().map_or(0, |per_row| per_row.slots.len());
+        Mark {
+            levels: state.levels.len(),
+            reached: state.reached.len(),
+            slots: state.levels.iter().map(slots).collect(),
+            pending: state.pending.last().map_or(0, Vec::len),
+        }
+    }
+
+    fn owner(&self, mark: &Mark, is_own: bool) -> Option<usize> {
+        let state = self.state.borrow();
+        let by_name = |reached: &Reached| match *reached {
+            Reached::ByName(level) => Some(level),
+            Reached::ByWith(_) => None,
+        };
+        let since: Vec<usize> = state.reached[mark.reached..].iter().filter_map(by_name).collect();
+        // A subquery in the arguments has this query for its nearest level.
+        let is_own = is_own || since.contains(&mark.levels);
+        since.into_iter().filter(|&level| !is_own && level < mark.levels).max()
+    }
+
+    fn folded_around(&self, binder: &mut Binder<'_>, mark: Mark, owner: usize, parts: Parts<'_>) -> Bind<Bound> {
+        self.is_correlated.set(true);
+        self.is_deep.set(true);
+        if !self.per_row {
+            return refuse("an aggregate of a query further out");
+        }
+        self.forget_since(&mark);
+        let (scope, aggregates_at, blocks) = {
+            let state = self.state.borrow();
+            let level = &state.levels[owner];
+            (level.scope.clone(), level.aggregates_at, level.blocks)
+        };
+        let around = binder.aggregates_around.get_mut(aggregates_at).map(Option::take);
+        let Some(Some(mut theirs)) = around else {
+            return Err(SqlError::new("42803", "aggregate functions are not allowed here").into());
+        };
+        // Its arguments are bound as if they stood in their own query.
+        let deeper = self.state.borrow_mut().without_deeper(owner, blocks);
+        let own = binder.aggregates.take();
+        let in_aggregate = std::mem::replace(&mut binder.in_aggregate, true);
+        let bound = parts(binder, &scope);
+        binder.in_aggregate = in_aggregate;
+        binder.aggregates = own;
+        let sources = self.state.borrow().blocks.last().cloned().unwrap_or_default();
+        self.state.borrow_mut().put_back(deeper);
+        let bound = bound.and_then(|(aggregate, ty)| {
+            let ty_of = self.with_leaves(&sources, |leaves| Ok(fold_of(&aggregate, leaves)?.1))?;
+            Ok((folded(&mut theirs, aggregate, ty), ty_of))
+        });
+        binder.aggregates_around[aggregates_at] = Some(theirs);
+        let (value, ty) = bound?;
+        let Bound { expr: Expr::Aggregate(at), .. } = value else { unreachable!("invariant: an aggregate was folded") };
+        let leaf = Leaf::new(DfExpr::Column(DfColumn::new_unqualified(format!("{FOLD}{at}"))), ty);
+        self.outer_value(owner, leaf, true)
+    }
+}
+
+impl State {
+    /// Takes away what stands within the subquery of a level, as if its query were bound itself.
+    fn without_deeper(&mut self, level: usize, blocks: usize) -> Deeper {
+        Deeper {
+            levels: self.levels.split_off(level),
+            blocks: self.blocks.split_off(blocks),
+            pending: self.pending.split_off(blocks),
+            windows: self.windows.take(),
+            sets: self.sets.take(),
+            in_outer_join: std::mem::take(&mut self.in_outer_join),
+            in_filter: std::mem::take(&mut self.in_filter),
+        }
+    }
+
+    fn put_back(&mut self, deeper: Deeper) {
+        let Deeper { levels, blocks, pending, windows, sets, in_outer_join, in_filter } = deeper;
+        self.levels.extend(levels);
+        self.blocks.extend(blocks);
+        self.pending.extend(pending);
+        (self.windows, self.sets) = (windows, sets);
+        (self.in_outer_join, self.in_filter) = (in_outer_join, in_filter);
+    }
+}
+
+/// What stands between an aggregate and the query further out that it is of.
+struct Deeper {
+    levels: Vec<Level>,
+    blocks: Vec<Vec<Vec<Leaf>>>,
+    pending: Vec<Vec<Pending>>,
+    windows: Option<Vec<Window>>,
+    sets: Option<Vec<SetCall>>,
+    in_outer_join: bool,
+    in_filter: bool,
+}
+
+impl Planner<'_> {
+    /// A column of a level's row, as it stands in the queries within it.
+    fn outer_cell(&self, level: usize, found: Found) -> Bind<Option<Bound>> {
+        let (leaf, is_computed) = {
+            let state = self.state.borrow();
+            let of = &state.levels[level];
+            let (source, column) = (usize::from(found.source), usize::from(found.column));
+            let leaf = of.sources.get(source).and_then(|leaves| leaves.get(column)).cloned();
+            (leaf, of.scope.sources[source].columns[column].is_computed)
+        };
+        self.state.borrow_mut().reached.push(Reached::ByName(level));
+        leaf.map(|leaf| self.outer_value(level, leaf, is_computed)).transpose()
+    }
+
+    /// What is computed of a level's row, likewise.
+    fn outer_value(&self, level: usize, leaf: Leaf, is_computed: bool) -> Bind<Bound> {
+        let ty = leaf.ty;
+        let slot = {
+            let mut state = self.state.borrow_mut();
+            state.levels[level].per_row.as_mut().map(|per_row| {
+                let known = per_row.slots.iter().position(|known| known.expr == leaf.expr);
+                let slot = known.unwrap_or_else(|| {
+                    per_row.slots.push(leaf.clone());
+                    per_row.slots.len() - 1
+                });
+                (per_row.id, slot)
+            })
+        };
+        if let Some((id, slot)) = slot {
+            let value = call(OuterValue::new(id, slot, ty), Vec::new());
+            return Ok(self.noted_outer(self.given(value, ty), is_computed));
+        }
+        let is_nearest = level + 1 == self.state.borrow().levels.len();
+        self.is_deep.set(self.is_deep.get() || !is_nearest);
         self.is_correlated.set(true);
         let DfExpr::Column(column) = leaf.expr else {
             self.is_deep.set(true);
-            return Ok(Some(self.noted_outer(self.given(lit(leaf.ty, &Datum::Null)?, leaf.ty), is_computed)));
+            return Ok(self.noted_outer(self.given(lit(ty, &Datum::Null)?, ty), is_computed));
         };
-        let field = datafusion::arrow::datatypes::Field::new(column.name.clone(), data_type(leaf.ty), true);
-        let value = self.given(DfExpr::OuterReferenceColumn(Arc::new(field), column), leaf.ty);
-        Ok(Some(self.noted_outer(value, is_computed)))
+        let field = datafusion::arrow::datatypes::Field::new(column.name.clone(), data_type(ty), true);
+        let value = self.given(DfExpr::OuterReferenceColumn(Arc::new(field), column), ty);
+        Ok(self.noted_outer(value, is_computed))
+    }
+
+    /// How many columns of queries around were found so far.
+    pub(super) fn reached(&self) -> usize {
+        self.state.borrow().reached.len()
+    }
+
+    /// Of which queries around the one that is bound now some were since then, and of which recursions.
+    pub(super) fn reached_out(&self, since: usize) -> Vec<usize> {
+        let state = self.state.borrow();
+        let is_out = |level: &usize| *level < state.levels.len() || *level >= RECURSIONS;
+        let since = state.reached[since..].iter().map(|reached| reached.level());
+        let mut out: Vec<usize> = since.filter(is_out).collect();
+        out.sort_unstable();
+        out.dedup();
+        out
+    }
+
+    /// Stands among levels for the rows that the recursion read last which is planned now.
+    pub(super) fn recursion_mark(&self) -> usize {
+        let of_recursion = |cte: &&Cte| cte.around.iter().any(|&level| level >= RECURSIONS);
+        RECURSIONS + self.state.borrow().ctes.iter().filter(of_recursion).count()
+    }
+
+    /// Undoes what binding has asked of the rows around since then.
+    fn forget_since(&self, mark: &Mark) {
+        let mut state = self.state.borrow_mut();
+        for (level, &slots) in state.levels.iter_mut().zip(&mark.slots) {
+            if let Some(per_row) = &mut level.per_row {
+                per_row.slots.truncate(slots);
+            }
+        }
+        if let Some(pending) = state.pending.last_mut() {
+            pending.truncate(mark.pending);
+        }
     }
 }
 

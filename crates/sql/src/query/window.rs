@@ -11,7 +11,7 @@
 
 use super::cells::data_type;
 use super::convert::{Leaf, Leaves, key};
-use super::frame::{Exclusion, Frame};
+use super::frame::{Edge, Exclusion, Frame};
 use super::plan::{Planner, WINDOW, aggregate_call, df, refuse};
 use super::ranged::{Framed, Takes, ranged_udwf};
 use super::shift::shift_udwf;
@@ -66,6 +66,14 @@ pub struct Window {
 }
 
 impl Window {
+    /// Whether it is an aggregate that gives up no row which leaves its frame, so that it has to take all of each frame again.
+    fn must_begin_anew(&self, frame: &Frame) -> bool {
+        let is_truth = |aggregate: &Aggregate| {
+            matches!(aggregate.function, AggregateFunction::BoolAnd | AggregateFunction::BoolOr)
+        };
+        frame.start != Edge::First && matches!(&self.over, Over::Aggregate(aggregate) if is_truth(aggregate))
+    }
+
     /// Visits every expression.
     pub fn each_expr(&mut self, f: &dyn Fn(&mut Expr) -> Bind<()>) -> Bind<()> {
         match &mut self.over {
@@ -422,7 +430,7 @@ impl Planner<'_> {
         let by_column = matches!(&window.over, Over::Function("nth_value_by", _));
         let unsaid = Frame::UNSAID;
         let frame = match &window.frame {
-            Some(frame) if frame.is_ours() || by_column => frame,
+            Some(frame) if frame.is_ours() || by_column || window.must_begin_anew(frame) => frame,
             None if by_column => &unsaid,
             _ => return Ok(None),
         };

@@ -3,13 +3,15 @@
 //! 1. All plans are made before anything is changed, and read what was there before: none sees what another changes, but for what it returns.
 //! 2. They run in the order in which they are written, the statement itself last. Constraints are looked at when all are done.
 //! 3. A row that one part has changed is left alone by those after it.
-//! 4. A query of WITH that asks what has another value each time is run once too, as one that is cut by a LIMIT or MATERIALIZED and read twice.
+//! 4. A query of WITH that asks what has another value each time is run once too, as one that is cut by a LIMIT or MATERIALIZED and read twice;
+//!    wherever WITH stands, unless it is about a row around its query.
 
 use super::cells::{Writer, data_type};
 use super::change::{Action, columns_of};
 use super::from::readings;
 use super::plan::{Planner, Rel, df, output, refuse};
 use crate::bind::change::is_change;
+use crate::bind::scope::fold;
 use crate::bind::{Bind, Binder};
 use crate::error::SqlError;
 use crate::rows::{Column, RowSet};
@@ -86,7 +88,7 @@ impl Planner<'_> {
     /// A query, or a change behind WITH, as a whole statement.
     pub fn statement(&self, binder: &mut Binder<'_>, query: &ast::Query) -> Bind<(Rel, Action)> {
         if let Some(with) = &query.with {
-            self.with(binder, with, Some(query))?;
+            self.with(binder, with, (query, true))?;
         }
         if is_change(query) {
             return match query.body.as_ref() {
@@ -139,13 +141,19 @@ impl Planner<'_> {
         Ok(returned)
     }
 
-    /// A query within WITH of the statement itself. Where each reading could have other rows it is run once, before all that reads it.
-    pub(super) fn query_within(&self, name: &str, cte: &ast::Cte, rel: Rel, statement: &ast::Query) -> Bind<Rel> {
+    /// A query within WITH. Where each reading could have other rows it is run once, before all that reads it; `is_fixed`: it is about no row around
+    /// the query that WITH stands before.
+    pub(super) fn query_within(&self, cte: &ast::Cte, rel: Rel, query: &ast::Query, is_fixed: bool) -> Bind<Rel> {
+        let name = &fold(&cte.alias.name);
         let is_asked = cte.materialized == Some(ast::CteAsMaterialized::Materialized);
         let is_cut = cte.query.limit_clause.is_some() || cte.query.fetch.is_some();
-        let is_kept = is_volatile(&rel.plan)? || (is_asked || is_cut) && readings(statement, name) > 1;
-        if !is_kept {
-            return Ok(rel);
+        let (is_changing, is_shared) = (is_volatile(&rel.plan)?, readings(query, name) > 1);
+        match is_fixed {
+            true if is_changing && readings(query, name) > 0 || (is_asked || is_cut) && is_shared => {}
+            false if is_changing && is_shared => {
+                return refuse("a WITH query with other rows each time that is about a row around it and read twice");
+            }
+            true | false => return Ok(rel),
         }
         let columns = columns_of(&rel.columns);
         let (kept, into) = self.returned_later(name, &columns)?;
