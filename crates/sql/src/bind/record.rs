@@ -183,25 +183,26 @@ impl Binder<'_> {
         Ok(Expr::And(same))
     }
 
-    /// Whether two rows stand in this order: those before the first fields that differ are the same.
+    /// Whether two rows stand in this order: the first fields that differ tell, nulls behind all else.
     fn fields_in_order(&mut self, op: BinaryOp, pairs: Vec<(Bound, Bound)>) -> Bind<Expr> {
         let is_after = matches!(op, BinaryOp::Gt | BinaryOp::Ge);
-        let pairs: Vec<(Bound, Bound)> =
-            pairs.into_iter().map(|(left, right)| if is_after { (right, left) } else { (left, right) }).collect();
-        let mut ways = Vec::with_capacity(pairs.len() + 1);
-        for (at, (left, right)) in pairs.iter().enumerate() {
+        let truth = |value| Expr::Const(Datum::Bool(value));
+        let mut branches = Vec::with_capacity(2 * pairs.len());
+        for (left, right) in pairs {
+            let (left, right) = if is_after { (right, left) } else { (left, right) };
             let less = self.compare(BinaryOp::Lt, left.clone(), right.clone())?.expr;
             let is_null = |of: &Bound, negated| Expr::IsNull { expr: Box::new(of.expr.clone()), negated };
-            let mut all = vec![is_null(left, true), Expr::Or(vec![is_null(right, false), less])];
-            if at > 0 {
-                all.insert(0, self.same_fields(&pairs[..at])?);
-            }
-            ways.push(Expr::And(all));
+            let is_before = Expr::And(vec![is_null(&left, true), Expr::Or(vec![is_null(&right, false), less])]);
+            let (operator, left, right) = self.comparison(BinaryOp::Eq, left, right)?;
+            let (left, right) = (Box::new(left), Box::new(right));
+            branches.push((is_before, truth(true)));
+            branches.push((Expr::Distinct { operator, left, right, negated: false }, truth(false)));
         }
-        if matches!(op, BinaryOp::Le | BinaryOp::Ge) {
-            ways.push(self.same_fields(&pairs)?);
+        let same = truth(matches!(op, BinaryOp::Le | BinaryOp::Ge));
+        match branches.is_empty() {
+            true => Ok(same),
+            false => Ok(Expr::Case { branches, otherwise: Some(Box::new(same)) }),
         }
-        Ok(Expr::Or(ways))
     }
 
     /// `ROW(a, b)`: its fields are called f1, f2, ...
