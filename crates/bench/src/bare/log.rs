@@ -2,7 +2,7 @@
 //!
 //! 1. Only the ring's thread stages: it stores the words, moves `staged.words`, then counts in `staged.operations` (release each). Only the
 //!    flusher reads them: the count first (acquire), so that the words it finds cover it. It moves `durable` when a sync that began after
-//!    their write has returned.
+//!    their write has returned. An operation whose words it found before it was counted is durable when it is, without another write.
 //! 2. The ring is larger than what may be in flight, so words between `durable` and `staged` are never overwritten.
 
 use freshet_engine::io::os::OsIo;
@@ -185,6 +185,7 @@ impl Log {
             let ends = over.load(Ordering::Acquire);
             let (bytes, marks) = gather(rings, &mut group);
             if bytes == GROUP_HEADER_BYTES {
+                rings.iter().zip(marks).for_each(|(ring, mark)| ring.count_durable(mark));
                 if ends {
                     let mean_us = busy.as_secs_f64() * 1e6 / f64::from(flushes.max(1));
                     let p99_us = waited_us.value_at_quantile(0.99);
@@ -223,6 +224,13 @@ impl Ring {
         }
     }
 
+    /// Nothing is staged that is not durable: nor are operations that were counted since.
+    fn count_durable(&self, (words, operations): (u64, u64)) {
+        if operations > self.durable.operations.load(Ordering::Relaxed) {
+            self.set_durable(words, operations);
+        }
+    }
+
     fn give_up(&self) {
         self.set_durable(self.staged.words.load(Ordering::Acquire), self.staged.operations.load(Ordering::Acquire));
     }
@@ -253,6 +261,29 @@ fn gather(rings: &[Ring], group: &mut AlignedBuf) -> (usize, Vec<(u64, u64)>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_operation_that_is_counted_after_its_words_were_flushed_is_durable() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let log = Log::create(&dir.path().join("log"), 0, 1).expect("creates");
+        let until = |what: &dyn Fn() -> bool| {
+            let end = Instant::now() + Duration::from_secs(10);
+            while !what() && Instant::now() < end {
+                thread::sleep(PAUSE);
+            }
+            what()
+        };
+        let (is_durable, _) = log
+            .with_flusher(|rings, _| {
+                let ring = &rings[0];
+                ring.staged.words.store(3, Ordering::Release);
+                assert!(until(&|| ring.durable.words.load(Ordering::Acquire) == 3));
+                ring.staged.operations.store(1, Ordering::Release);
+                until(&|| ring.in_flight() == 0)
+            })
+            .expect("writes");
+        assert!(is_durable, "nobody stages anything behind it, and it is waited for");
+    }
 
     #[test]
     fn everything_staged_is_in_the_file_when_nobody_waits_any_more() {
