@@ -40,12 +40,14 @@ fn is_test(path: &Path) -> bool {
 fn code(path: &Path) -> Vec<(usize, String)> {
     let text = fs::read_to_string(path).expect("a source file");
     let mut lines = Vec::new();
-    let mut after_cfg_test = false;
+    let (mut after_cfg_test, mut after_cfg_of_tests) = (false, false);
     for (number, line) in text.lines().enumerate() {
-        if after_cfg_test && line.trim_start().starts_with("mod ") && line.ends_with('{') {
+        let is_module = line.trim_start().starts_with("mod ") && line.ends_with('{');
+        if after_cfg_test && is_module || after_cfg_of_tests && line == "mod tests {" {
             break;
         }
         after_cfg_test = line.trim() == "#[cfg(test)]";
+        after_cfg_of_tests = line.starts_with("#[cfg(all(test, ");
         let line = line.split("//").next().unwrap_or_default();
         lines.push((number + 1, line.to_string()));
     }
