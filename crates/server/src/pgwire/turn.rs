@@ -399,6 +399,22 @@ mod tests {
             leaves_with_others(&self.line, &Context::from_waker(&waker))
         }
 
+        /// Whether its requests come with those of others.
+        fn comes(&self) -> bool {
+            let waker = Waker::from(self.woken.clone());
+            comes_with_others(&self.line, &Context::from_waker(&waker))
+        }
+
+        /// Whether bytes may be there, as far as the reactor knows.
+        async fn is_ready(&self) -> bool {
+            poll_fn(|cx| Poll::Ready(self.line.borrow().socket.poll_read_ready(cx).is_ready())).await
+        }
+
+        fn requested(&self) -> Option<Vec<u8>> {
+            let mut input = BytesMut::new();
+            self.line.borrow_mut().take_received(&mut input).then(|| input.to_vec())
+        }
+
         fn received(&self) -> Vec<u8> {
             let mut bytes = vec![0; 1 << 20];
             let count = self.client.try_read(&mut bytes).unwrap_or(0);
@@ -409,11 +425,6 @@ mod tests {
         fn woken(&self) -> usize {
             self.woken.0.load(Ordering::Relaxed)
         }
-    }
-
-    /// The message of `copy_data`.
-    fn message(bytes: &[u8]) -> Vec<u8> {
-        [b"d", &(bytes.len() as u32 + 4).to_be_bytes()[..], bytes].concat()
     }
 
     /// Runs with turns, and gives how many were answered; where there is no io_uring nothing runs.
@@ -444,9 +455,9 @@ mod tests {
                 end();
                 for (number, session) in sessions.iter().enumerate() {
                     let _ = session.client.readable().await;
-                    let mut all = message(format!("answer {number}").as_bytes());
+                    let mut all = format!("answer {number}").into_bytes();
                     if number == 0 {
-                        all.extend(message(b"more"));
+                        all.extend(b"more");
                     }
                     assert_eq!(session.received(), all);
                     assert_eq!((session.woken(), session.line.borrow().output.unsent()), (0, 0));
@@ -470,7 +481,7 @@ mod tests {
             end();
             for session in &sessions {
                 let _ = session.client.readable().await;
-                assert_eq!(session.received(), message(b"now"));
+                assert_eq!(session.received(), b"now");
                 assert!(session.line.borrow().output.unsent() > 0);
             }
             assert_eq!(answered.get(), 0);
@@ -488,20 +499,50 @@ mod tests {
                 quick.answer(b"quick");
                 assert!(slow.leaves() && quick.leaves());
                 end();
-                sent += message(&piece).len();
+                sent += piece.len();
                 let _ = quick.client.readable().await;
-                assert_eq!(quick.received(), message(b"quick"));
+                assert_eq!(quick.received(), b"quick");
             }
             assert!(!slow.leaves(), "it has to write the rest");
             let mut taken = 0;
             while taken < sent {
-                poll_fn(|cx| Poll::Ready(slow.line.borrow_mut().poll_write(cx))).await.expect("a client");
-                let _ = slow.client.readable().await;
+                let both = poll_fn(|cx| {
+                    slow.line.borrow_mut().poll_write(cx)?;
+                    slow.client.poll_read_ready(cx)
+                });
+                both.await.expect("a client");
                 taken += slow.received().len();
             }
             assert_eq!((taken, slow.line.borrow().output.unsent()), (sent, 0));
             slow.answer(b"well again");
             assert!(slow.leaves());
+        });
+    }
+
+    #[test]
+    fn what_has_come_is_received_at_the_turns_end() {
+        with_turns(async |_| {
+            let sessions = [Session::new(), Session::new(), Session::new()];
+            let [short, long, silent] = &sessions;
+            let bytes = vec![7; RECEIVE_BYTES + 9];
+            for (session, bytes) in [(short, &b"request"[..]), (long, &bytes)] {
+                let _ = session.client.writable().await;
+                assert_eq!(session.client.try_write(bytes).expect("there is room"), bytes.len());
+                let _ = poll_fn(|cx| session.line.borrow().socket.poll_read_ready(cx)).await;
+            }
+            sessions.iter().for_each(|session| assert!(session.comes() && session.comes(), "twice is once"));
+            assert!(end() && !end());
+            assert_eq!(sessions.each_ref().map(Session::woken), [1; 3]);
+            assert_eq!((short.requested(), short.requested()), (Some(b"request".to_vec()), None));
+            assert_eq!(long.requested(), Some(bytes[..RECEIVE_BYTES].to_vec()));
+            assert_eq!((short.is_ready().await, long.is_ready().await), (false, true), "one is emptied, one is not");
+            assert_eq!(silent.requested(), None);
+            assert!(!silent.comes(), "it reads itself, and so finds out whether its client is gone");
+            // A read of one's own takes the place of what was to come.
+            assert!(long.comes() && silent.comes());
+            assert_eq!(long.requested(), None);
+            assert!(end());
+            assert_eq!((long.woken(), silent.woken()), (1, 2));
         });
     }
 
@@ -513,19 +554,19 @@ mod tests {
                 session.answer(b"answer");
                 assert!(session.leaves());
             }
-            let [gone, other] = sessions;
-            drop(gone.client);
+            let [mut gone, other] = sessions;
+            gone.client = UnixStream::pair().expect("a pair of sockets").0;
             end();
             let _ = other.client.readable().await;
-            assert_eq!(other.received(), message(b"answer"));
-            assert_eq!(gone.woken.0.load(Ordering::Relaxed), 1);
+            assert_eq!(other.received(), b"answer");
+            assert_eq!(gone.woken(), 1);
             let written = poll_fn(|cx| Poll::Ready(gone.line.borrow_mut().poll_write(cx))).await;
             assert_eq!(written.map_err(|error| error.kind()), Err(io::ErrorKind::BrokenPipe));
         });
     }
 
     #[test]
-    fn long_answers_and_threads_without_an_outbox_write_at_once() {
+    fn long_answers_and_threads_without_turns_write_at_once() {
         with_turns(async |_| {
             let session = Session::new();
             session.answer(&[7; BATCHED_BYTES_MAX + 1]);
