@@ -179,6 +179,8 @@ pub struct Connection {
     /// For the statement that goes on elsewhere.
     place: Option<LongPlace>,
     keepalive: Applied,
+    /// Its last burst had several statements: they share a call of the session's own, and what the client does with the answers is not put off.
+    is_pipelining: bool,
     /// Where others see what it waits for.
     member: Option<Arc<Member>>,
 }
@@ -208,6 +210,7 @@ impl Connection {
             spare_limit: None,
             place: None,
             keepalive: Applied::default(),
+            is_pipelining: false,
             member: None,
         }
     }
@@ -291,7 +294,9 @@ impl Connection {
             let conversation = self.conversation.as_mut().expect("invariant: what was elsewhere is back");
             let unread = self.input.len();
             conversation.session().set_waits_inline(is_served_again(self.membership.key.pid));
+            let begun = conversation.statements_begun();
             let progress = conversation.run(&mut self.input, &mut self.line.borrow_mut().output);
+            self.is_pipelining = conversation.statements_begun() > begun + 1;
             if self.input.len() < unread {
                 // A message was taken, so the client is not idle. A part of one does not count.
                 self.idle_limit = None;
@@ -630,12 +635,13 @@ impl Connection {
         }
     }
 
-    /// Requests, and answers to them, travel with those of others, if others are served too, and not if others may wait for this session's locks.
+    /// Requests, and answers to them, travel with those of others, if others are served too; not those of a pipeline, and not if others may wait for
+    /// this session's locks.
     fn travels(&self, need: &Need) -> Travels {
-        let is_alone = SERVED_LAST.get().1 >= LONE_TURNS;
+        let has_own = self.is_pipelining || SERVED_LAST.get().1 >= LONE_TURNS;
         let is_quiet = |conversation: &Conversation| !conversation.is_copying() && !conversation.has_open_transaction();
         match need {
-            Need::Input { .. } if !is_alone && self.conversation.as_ref().is_some_and(is_quiet) => Travels::WithOthers,
+            Need::Input { .. } if !has_own && self.conversation.as_ref().is_some_and(is_quiet) => Travels::WithOthers,
             _ => Travels::Now,
         }
     }
