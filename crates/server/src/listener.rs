@@ -18,6 +18,7 @@ use crate::delay::LoginDelay;
 use crate::link::host::Host;
 use crate::local::LocalListener;
 use crate::logging;
+use crate::pgwire::choice::Together;
 use crate::pgwire::connection::{Connection, Shared};
 use crate::pgwire::long::LongStatements;
 use crate::pgwire::registry::Registry;
@@ -77,6 +78,8 @@ pub struct Options {
     /// Files that the database's log has open at most: clients leave it their descriptors, too.
     pub log_files: u64,
     pub login_delay: LoginDelay,
+    /// Bytes of a worker's sessions.
+    pub together: Together,
 }
 
 impl Options {
@@ -97,6 +100,7 @@ impl Options {
             authentication_timeout: AUTHENTICATION_LIMIT,
             log_files: 0,
             login_delay: LoginDelay::default(),
+            together: Together::default(),
         }
     }
 }
@@ -244,7 +248,8 @@ impl Starting {
         let mut workers = Vec::new();
         let mut threads = Vec::new();
         for number in 0..self.options.workers.max(1) {
-            let (worker, thread) = start_worker(number, database, &shared, &self.host).map_err(failed)?;
+            let (worker, thread) =
+                start_worker(number, database, &shared, &self.host, self.options.together).map_err(failed)?;
             workers.push(worker);
             threads.push(thread);
         }
@@ -371,6 +376,7 @@ fn start_worker(
     database: &Database,
     shared: &Shared,
     host: &Host,
+    together: Together,
 ) -> std::io::Result<(Worker, JoinHandle<()>)> {
     let (sender, receiver) = mpsc::unbounded_channel();
     let (link_sender, link_receiver) = mpsc::unbounded_channel();
@@ -384,7 +390,7 @@ fn start_worker(
             let sessions = LocalSet::new();
             sessions.spawn_local(take_arrivals(receiver, database, shared));
             sessions.spawn_local(take_links(link_receiver, host, number));
-            turn::begin(move |arrived| activity.latency.add(arrived.elapsed()));
+            turn::begin(together, move |arrived| activity.latency.add(arrived.elapsed()));
             // Ends once the reception is gone and every session and link has ended.
             runtime.block_on(turns(sessions));
         },

@@ -3,9 +3,10 @@
 //!
 //! Bottom up: [`frame`] reads, [`ahead`] looks ahead, [`reply`] writes, [`startup`] opens, [`scram`] asks for the password, [`stream`] is in clear
 //! or TLS, [`registry`] knows the sessions, [`long`] bounds long statements, which run on [`threads`], [`conversation`] is the protocol without a socket, [`connection`] joins
-//! it to one, [`turn`] lets bytes of many travel together, [`keepalive`] sets the socket up.
+//! it to one, [`turn`] lets bytes of many travel together where [`choice`] finds that it gains, [`keepalive`] sets the socket up.
 
 pub mod ahead;
+pub mod choice;
 pub mod connection;
 pub mod conversation;
 pub mod frame;

@@ -17,8 +17,10 @@
 //! 6. A batch that gives nothing tells nothing: the session reads itself, and so finds out whether its client is gone.
 //! 7. A socket that a batch has emptied is not ready any more, which only its next edge changes; the reactor runs on the same thread, between turns.
 //!
-//! Without io_uring ([`Sockets::new`] tells), over TLS and on links every request is a read, and every answer a write.
+//! Without io_uring ([`Sockets::new`] tells), over TLS, on links, and while the worker is hardly ever switched away ([`Choice`]) every request is a read,
+//! and every answer a write.
 
+use super::choice::{Choice, Together};
 use super::reply::Output;
 use super::stream::Stream;
 use bytes::BytesMut;
@@ -216,6 +218,7 @@ type Lines = Vec<Rc<RefCell<Line>>>;
 
 /// What travels at the end of the turn.
 struct Turn {
+    choice: Choice,
     sockets: Sockets,
     leaving: Lines,
     /// When the first of them was to leave.
@@ -229,12 +232,13 @@ thread_local! {
     static TURN: RefCell<Option<Turn>> = const { RefCell::new(None) };
 }
 
-/// Lets the bytes of this thread's sessions travel together. `answered` is told when what has been answered whole had come.
-pub fn begin(answered: impl FnMut(Instant) + 'static) {
+/// Lets the bytes of this thread's sessions travel together, where that gains. `answered` is told when what has been answered whole had come.
+pub fn begin(together: Together, answered: impl FnMut(Instant) + 'static) {
     match Sockets::new() {
         Ok(sockets) => {
             let answered = Box::new(answered);
-            let turn = Turn { sockets, leaving: Vec::new(), since: Instant::now(), coming: Vec::new(), answered };
+            let (leaving, coming, since) = (Vec::new(), Vec::new(), Instant::now());
+            let turn = Turn { choice: Choice::new(together), sockets, leaving, since, coming, answered };
             TURN.set(Some(turn));
         }
         Err(error) => {
@@ -250,6 +254,9 @@ pub fn begin(answered: impl FnMut(Instant) + 'static) {
 pub fn leaves_with_others(line: &Rc<RefCell<Line>>, cx: &Context<'_>) -> bool {
     TURN.with_borrow_mut(|turn| {
         let Some(turn) = turn else { return false };
+        if !turn.choice.answers() {
+            return false;
+        }
         let leaves = line.borrow_mut().leaves(cx);
         if leaves == Some(true) {
             turn.leaves(line);
@@ -274,6 +281,9 @@ pub fn send_overdue() {
 pub fn comes_with_others(line: &Rc<RefCell<Line>>, cx: &Context<'_>) -> bool {
     TURN.with_borrow_mut(|turn| {
         let Some(turn) = turn else { return false };
+        if !turn.choice.is_together() {
+            return false;
+        }
         let comes = line.borrow_mut().comes(cx);
         if comes == Some(true) {
             turn.coming.push(line.clone());
@@ -431,7 +441,7 @@ mod tests {
     fn with_turns(test: impl AsyncFnOnce(&Cell<usize>)) {
         let answered = Rc::new(Cell::new(0));
         let count = answered.clone();
-        begin(move |_| count.set(count.get() + 1));
+        begin(Together::Always, move |_| count.set(count.get() + 1));
         if TURN.with_borrow(Option::is_none) {
             return println!("skipped: no io_uring here");
         }

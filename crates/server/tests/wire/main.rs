@@ -25,6 +25,7 @@ mod watching;
 use client::Client;
 use freshet_db::{Database, Options};
 use freshet_server::listener::{self, Server};
+use freshet_server::pgwire::choice::Together;
 use std::net::SocketAddr;
 use std::sync::OnceLock;
 use tempfile::TempDir;
@@ -59,6 +60,8 @@ impl Fixture {
         let mut options = listener::Options::new("127.0.0.1:0".parse().expect("an address"));
         options.workers = WORKERS;
         options.message_bytes_max = 1 << 20;
+        // As it goes when they lose their processor over and over; the other way is how servers begin.
+        options.together = Together::Always;
         change(&mut options);
         let server = listener::listen(&database, options).expect("a free port");
         Fixture { server, database, _directory: directory }
