@@ -612,7 +612,8 @@ impl Core {
         let done = self.collect(queue, known, most);
         if done < most && self.log.durable() > known.epoch() {
             let floor = self.find_floor();
-            if done + self.collect(queue, floor, most - done) < most {
+            let done = done + self.collect(queue, floor, most - done);
+            if done < most && (self.is_stepped || self.sessions.is_held_back(floor, &self.log)) {
                 self.fold_held_back(queue, floor, most);
             }
         }

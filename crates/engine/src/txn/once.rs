@@ -183,6 +183,9 @@ impl Session {
             table.store.primary.prefetch_write(row, &change.words, picks);
             self.core.pages.meta_word(row.page()).into_iter().for_each(prefetch_write);
         }
+        if self.has_kept() {
+            prefetch_write(self.place().kept_word());
+        }
     }
 
     /// Deletes the row with this key, as `change_once` changes one. `None`: nothing has happened, and `delete` is to do it.
@@ -207,6 +210,7 @@ impl Session {
         let Done { cts, node, id, record_bytes } = done;
         self.met = self.met.max(cts);
         self.last_record_bytes = record_bytes;
+        self.follow_horizon();
         let core = &*self.core;
         let mut garbage = core.garbage_of(self.no);
         garbage.push_back(Garbage::Row { cts, leftover, storage, container: PRIMARY, row: id, node });
@@ -398,6 +402,8 @@ mod tests {
     use super::*;
     use crate::catalog::{ColumnDef, IndexDef, IndexKind, TableDef};
     use crate::engine::{Engine, Options};
+    use crate::io::mem::{MemClock, MemIo};
+    use crate::log::Progress;
     use crate::schema::{KeyColumn, Type, Value};
     use crate::txn::{Isolation, Stop};
 
@@ -459,5 +465,36 @@ mod tests {
         }
         let woken = core.log.wakes() - before;
         assert!(woken < CHANGES / 10, "{woken} times in {CHANGES} commits");
+    }
+
+    /// What a session kept from its last read moves with its changes, though nobody revokes it.
+    #[test]
+    fn a_session_that_changes_rows_holds_no_garbage_back() {
+        let engine = Engine::open_with(Arc::new(MemIo::new()), MemClock::new(), Options::small("/db")).expect("opens");
+        let mut session = engine.connect().expect("a place");
+        while engine.step() {}
+        let table = table(&mut session);
+        while engine.step() {}
+        let change = Change::new(&table, &table.indexes[0], &[1], &[1]).expect("the key is an integer");
+        let core = session.core.clone();
+        session.begin_read();
+        session.commit().expect("a read commits");
+        let kept = core.sessions.floor(&core.log);
+        for n in 0..3 {
+            let changed = session.change_once(&change, 1, |_, row| {
+                row.set(&table.layout, 1, &Value::Int(n + 2));
+                true
+            });
+            changed.expect("nobody is in the way");
+            while core.log.step() == Progress::Worked {}
+        }
+        let durable = Cts::last_of(core.log.durable());
+        assert!(
+            kept < core.sessions.floor(&core.log) && core.sessions.floor(&core.log) < durable,
+            "as of the last change"
+        );
+        session.begin_read();
+        assert_eq!(core.sessions.floor(&core.log), durable);
+        session.commit().expect("a read commits");
     }
 }

@@ -393,6 +393,23 @@ impl Session {
         is_current.then_some(horizon)
     }
 
+    /// Whether a registration is kept, as far as the session knows: others may have revoked it.
+    #[inline]
+    pub(super) fn has_kept(&self) -> bool {
+        self.kept != Cts::ZERO
+    }
+
+    /// Nothing is read, and a kept registration shall not hold the floor down meanwhile: a session that changes rows many times in a row would be the
+    /// one that all others' garbage waits for.
+    #[inline]
+    pub(super) fn follow_horizon(&self) {
+        if self.has_kept() {
+            let place = self.place();
+            place.resume_newest(&self.core.log);
+            place.pause();
+        }
+    }
+
     #[inline]
     fn enter_read(&mut self, snapshot: Cts) {
         debug_assert!(self.state == State::Idle, "invariant: one transaction at a time");

@@ -46,6 +46,10 @@ const UNFINISHED: u64 = 1 << 63;
 /// is likely to move it by itself. A revocation interrupts all processors, and so happens at most once in as many epochs.
 const REVOKED_BEHIND_EPOCHS: u64 = 64;
 
+/// What a busy thread's garbage waits for is worth a look at the snapshots once the floor is so many epochs behind the horizon. Statements and their
+/// commits stand so far back now and then, and are soon over: to fold for them cost a tenth of a mix of look-ups and updates by 4,800 sessions.
+const FOLDED_BEHIND_EPOCHS: u64 = 16;
+
 /// What a look-up at a kept registration looks at comes first, in one line.
 #[repr(C, align(128))]
 pub(crate) struct SessionPlace {
@@ -152,6 +156,12 @@ impl SessionPlace {
             self.snapshot.store(horizon.0, Ordering::Release);
         }
         Some(horizon)
+    }
+
+    /// What a look-up at a kept registration writes.
+    #[inline]
+    pub fn kept_word(&self) -> &AtomicU64 {
+        &self.snapshot
     }
 
     /// The statement at the kept registration is over.
@@ -363,6 +373,11 @@ impl Sessions {
     }
 
     /// `durable` was read before the call.
+    /// Whether a snapshot keeps the floor back that is older than a statement and its commit take.
+    pub fn is_held_back(&self, floor: Cts, log: &Log) -> bool {
+        floor.epoch().0 + FOLDED_BEHIND_EPOCHS < log.durable().0
+    }
+
     fn floor_as_counted(&self, durable: Epoch) -> Cts {
         fence(Ordering::SeqCst);
         self.all().map(|(_, p)| p.counted()).fold(Cts::last_of(durable), Cts::min)
