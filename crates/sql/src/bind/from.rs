@@ -20,6 +20,7 @@ use sqlparser::ast::{
     self, FunctionArg, FunctionArgExpr, Join, JoinConstraint, JoinOperator, ObjectName, SetExpr, TableAlias,
     TableFactor, TableWithJoins,
 };
+use std::ops::Range;
 use std::sync::Arc;
 
 /// FROM and its ON conditions.
@@ -504,17 +505,14 @@ pub fn plan_loops(from: &mut From, mut conditions: Vec<Expr>, order: &[(u16, Wan
     // What has another value each time is asked of each row.
     let (each_row, precondition): (Vec<Expr>, Vec<Expr>) =
         loose.into_iter().partition(|c| count > 0 && c.is_volatile());
-    let fixed = from.outer.iter().any(Option::is_some);
-    let firsts = if fixed { 0..count.min(1) } else { 0..count };
-    let best = firsts.map(|first| order_from(from, &conditions, first, fixed)).min_by(|a, b| a.1.total_cmp(&b.1));
-    let sequence = best.map_or(Vec::new(), |(sequence, _)| sequence);
+    let sequence = order_of_loops(from, &conditions);
     let mut loops =
         Loops { steps: Vec::with_capacity(count), precondition, ordered: true, one_row: true, rescans: false };
     let mut rest = conditions;
     let mut outer_rows = 1.0;
+    let mut done = vec![false; count];
     for (depth, &source) in sequence.iter().enumerate() {
-        let done: Vec<u16> = sequence[..depth].to_vec();
-        let known = |s: u16| s == source || done.contains(&s);
+        let known = |s: u16| s == source || done[usize::from(s)];
         let (mut now, later): (Vec<Expr>, Vec<Expr>) = rest.into_iter().partition(|c| !c.mentions(|s| !known(s)));
         rest = later;
         let wanted: Vec<WantedOrder> = if depth == 0 && order.iter().all(|(s, _)| *s == source) {
@@ -525,7 +523,7 @@ pub fn plan_loops(from: &mut From, mut conditions: Vec<Expr>, order: &[(u16, Wan
         let mut outer = from.outer[usize::from(source)].take();
         let choice = {
             let keyed = outer.as_ref().unwrap_or(&now);
-            let choice = path(from, source, keyed, &|s| done.contains(&s), &wanted);
+            let choice = path(from, source, keyed, &|s| done[usize::from(s)], &wanted);
             looks_through_many(from, source, outer_rows, &mut loops);
             outer_rows *= rows_of_path(from, source, keyed, &choice, depth == 0);
             choice
@@ -553,6 +551,7 @@ pub fn plan_loops(from: &mut From, mut conditions: Vec<Expr>, order: &[(u16, Wan
         loops.one_row &= choice.rank.one_row;
         loops.rescans |= depth > 0 && matches!(access, Access::Scan | Access::View { key: None, .. });
         loops.steps.push(Step { source, access, filter: now, outer, answered, keyed, conditions });
+        done[usize::from(source)] = true;
     }
     if let Some(last) = loops.steps.last_mut() {
         last.conditions.extend(each_row.iter().map(|condition| describe(condition, from)));
@@ -599,30 +598,49 @@ fn path(
     Choice { access, answered: Vec::new(), keyed: Vec::new(), ordered: order.is_empty(), rank: Rank::default() }
 }
 
-/// A greedy order that starts with `first`, and its cost: rows looked at.
-fn order_from(from: &From, conditions: &[Expr], first: usize, fixed: bool) -> (Vec<u16>, f64) {
+/// Of so many sources each is tried as the first; of more the one with the fewest rows is.
+const EVERY_FIRST_MAX: usize = 12;
+
+/// More sources than that are joined as they are written: a greedy order looks at all conditions for each that is left, each time.
+const REORDERED_MAX: usize = 48;
+
+/// An outer join stays where it stands, and so do the others beside it.
+fn order_of_loops(from: &From, conditions: &[Expr]) -> Vec<u16> {
     let count = from.scope.sources.len();
-    let mut sequence: Vec<u16> = Vec::with_capacity(count);
+    if from.outer.iter().any(Option::is_some) || count > REORDERED_MAX {
+        return (0..count as u16).collect();
+    }
+    let firsts = 0..count as u16;
+    let best = if count <= EVERY_FIRST_MAX {
+        firsts.map(|first| order_from(from, conditions, first)).min_by(|a, b| a.1.total_cmp(&b.1))
+    } else {
+        cheapest(from, conditions, firsts, &[]).map(|(first, _)| order_from(from, conditions, first))
+    };
+    best.map_or(Vec::new(), |(sequence, _)| sequence)
+}
+
+/// A greedy order that starts with `first`, and its cost: rows looked at.
+fn order_from(from: &From, conditions: &[Expr], first: u16) -> (Vec<u16>, f64) {
+    let count = from.scope.sources.len() as u16;
+    let mut sequence: Vec<u16> = Vec::with_capacity(usize::from(count));
     let (mut rows, mut cost) = (1.0, 0.0);
-    while sequence.len() < count {
-        let candidates: Vec<u16> = match sequence.len() {
-            0 => vec![first as u16],
-            n if fixed => vec![n as u16],
-            _ => (0..count as u16).filter(|s| !sequence.contains(s)).collect(),
-        };
-        let rated = candidates.into_iter().map(|source| {
-            let on = from.outer[usize::from(source)].as_deref();
-            let choice = path(from, source, on.unwrap_or(conditions), &|s| sequence.contains(&s), &[]);
-            (source, rows_of_path(from, source, on.unwrap_or(conditions), &choice, sequence.is_empty()))
-        });
-        let Some((source, expected)) = rated.min_by(|a, b| a.1.total_cmp(&b.1)) else {
-            break;
-        };
+    let mut next = cheapest(from, conditions, first..first + 1, &[]);
+    while let Some((source, expected)) = next {
         sequence.push(source);
         rows *= expected;
         cost += rows;
+        next = cheapest(from, conditions, 0..count, &sequence);
     }
     (sequence, cost)
+}
+
+/// The source that gives the fewest rows for each row of the loops of `before`, and how many.
+fn cheapest(from: &From, conditions: &[Expr], among: Range<u16>, before: &[u16]) -> Option<(u16, f64)> {
+    let rated = among.filter(|source| !before.contains(source)).map(|source| {
+        let choice = path(from, source, conditions, &|s| before.contains(&s), &[]);
+        (source, rows_of_path(from, source, conditions, &choice, before.is_empty()))
+    });
+    rated.min_by(|a, b| a.1.total_cmp(&b.1))
 }
 
 fn rows_of_path(from: &From, source: u16, conditions: &[Expr], choice: &Choice, is_first: bool) -> f64 {
