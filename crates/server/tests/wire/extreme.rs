@@ -119,6 +119,14 @@ fn what_nests_ten_thousand_deep_is_refused() {
         format!("select * from {}deep{}", "(select * from ".repeat(DEPTH), ") q".repeat(DEPTH)),
         format!("{}select 1{close}", "select (".repeat(DEPTH)),
         format!("select 1{}", " union all select 1".repeat(DEPTH)),
+        // Commas that end no chain.
+        format!("select 1, 1{}", " union all select 1, 1".repeat(DEPTH)),
+        format!("(select 1){}", " except (select 1)".repeat(DEPTH)),
+        format!("select array[1, 2]{}", " || array[1, 2]".repeat(3 * DEPTH)),
+        format!("select a{} from (select array[1] a) q", "[1]".repeat(DEPTH)),
+        format!("select {}1{}", "(".repeat(40), format!("{})", " + 1".repeat(1_000)).repeat(40)),
+        format!("copy (select 1{}) to stdout", " + 1".repeat(DEPTH)),
+        format!("execute nobody (1{})", " + 1".repeat(DEPTH)),
         format!(
             "select * from deep d0{}",
             (1..DEPTH).map(|i| format!(" join deep d{i} using (id)")).collect::<String>()
@@ -135,6 +143,18 @@ fn what_nests_ten_thousand_deep_is_refused() {
         assert_eq!(client.value("select 1"), "1", "{shown}");
         client.send(&[parse("", &sql, &[]), sync()].concat());
         assert_eq!(sqlstate(&client.until_ready()), "54001", "{shown}");
+    }
+}
+
+/// Joins within joins, of which each asks for its share of a turn before it asks its inputs.
+#[cfg(feature = "query")]
+#[test]
+fn more_joins_within_each_other_than_a_turn_has_shares_are_run() {
+    let server = Extreme::new();
+    let mut client = server.connect();
+    for joins in [100, 135, 150, 180] {
+        let sql = format!("select count(*) from (select 1{}) q", " except select 2".repeat(joins));
+        assert_eq!(client.value(&sql), "1", "{joins}");
     }
 }
 

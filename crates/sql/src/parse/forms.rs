@@ -381,6 +381,12 @@ fn include(tokens: &mut Vec<TokenWithSpan>, at: usize) {
         let end = end - if nulls { 2 } else { 0 };
         let end = end - usize::from(matches!(word(tokens, end - 1), Keyword::ASC | Keyword::DESC));
         let carried = spanned(&tokens[end - 1], marked(CARRIED));
+        // A column may be called like a type, of which a literal would follow.
+        if let Token::Word(name) = &mut tokens[end - 1].token
+            && name.quote_style.is_none()
+        {
+            *name = Word { value: name.value.to_lowercase(), quote_style: Some('"'), keyword: Keyword::NoKeyword };
+        }
         tokens.insert(end, carried);
     }
     tokens.remove(at + 1);

@@ -62,9 +62,12 @@ use std::ops::ControlFlow;
 /// How deeply expressions and queries may nest: what a session's stack surely takes.
 pub const DEPTH_MAX: usize = 100;
 
-/// How many words may follow each other without a comma, a parenthesis or a branch of CASE: operators chain into trees as deep as the
-/// chain is long, and dropping such a tree takes stack.
+/// How many words may follow each other without a comma, a bracket or a branch of CASE, those of the longest run within them included:
+/// operators chain into trees as deep as the chain is long, and walking or dropping such a tree takes stack.
 const RUN_MAX: usize = 4_000;
+
+/// What UNION, INTERSECT and EXCEPT count for: a branch takes more stack than an operand, and commas within it end no chain.
+const SET_WORDS: usize = 8;
 
 /// One statement.
 #[derive(Debug)]
@@ -131,10 +134,10 @@ pub fn parse(sql: &str) -> Result<Parsed, SqlError> {
     if words.is_empty() {
         return Ok(Parsed::Empty);
     }
+    check_runs(&words)?;
     if let Some(own) = own_command(&words, sql)? {
         return Ok(own);
     }
-    check_runs(&words)?;
     if let Some(command) = role::role_command(sql, &words)? {
         return Ok(Parsed::Utility(Box::new(Utility::Role(Box::new(command)))));
     }
@@ -278,38 +281,90 @@ pub fn parse_name(name: &str) -> Result<sqlparser::ast::ObjectName, SqlError> {
     parser_of(&dialect, tokenize(name)?).parse_object_name(false).map_err(|e| syntax_error(name, e))
 }
 
+/// Words within the same brackets, or of one CASE.
+#[derive(Default)]
+struct Run {
+    /// A CASE began it: its branches are a list.
+    is_case: bool,
+    /// Since the last comma.
+    words: usize,
+    /// The longest run within brackets since the last comma.
+    within: usize,
+    /// The longest stretch between commas, with the longest run within it.
+    longest: usize,
+    /// UNION, INTERSECT and EXCEPT.
+    set_operators: usize,
+}
+
+impl Run {
+    /// How deep a tree of it can be.
+    fn depth(&self) -> usize {
+        self.set_operators * SET_WORDS + self.longest.max(self.words + self.within)
+    }
+
+    fn end_stretch(&mut self) {
+        self.longest = self.longest.max(self.words + self.within);
+        (self.words, self.within) = (0, 0);
+    }
+
+    fn count(&mut self, keyword: Keyword) -> Result<(), SqlError> {
+        match keyword {
+            Keyword::UNION | Keyword::INTERSECT | Keyword::EXCEPT => self.set_operators += 1,
+            _ => self.words += 1,
+        }
+        self.check()
+    }
+
+    fn check(&self) -> Result<(), SqlError> {
+        if self.depth() <= RUN_MAX {
+            return Ok(());
+        }
+        Err(SqlError::new("54001", "stack depth limit exceeded")
+            .with_detail(format!("An expression chains more than {RUN_MAX} words.")))
+    }
+}
+
 fn check_runs(words: &[&TokenWithSpan]) -> Result<(), SqlError> {
-    // How long each is, and whether a CASE began it: its branches are a list.
-    let mut runs = vec![(0usize, false)];
+    let mut outer: Vec<Run> = Vec::new();
+    let mut run = Run::default();
     for word in words {
-        let is_in_case = runs.last().is_some_and(|run| run.1);
         let keyword = mend::keyword(Some(word));
         match word.token {
-            Token::LParen => runs.push((0, false)),
-            Token::RParen if runs.len() > 1 => {
-                runs.pop();
+            Token::LParen => outer.push(std::mem::take(&mut run)),
+            // Subscripts follow each other without a word between them.
+            Token::LBracket => {
+                run.count(Keyword::NoKeyword)?;
+                outer.push(std::mem::take(&mut run));
             }
-            Token::Comma => runs.iter_mut().last().into_iter().for_each(|run| run.0 = 0),
+            Token::RParen | Token::RBracket => end_run(&mut run, &mut outer)?,
+            Token::Comma => run.end_stretch(),
             // The parser says of a CASE within too many others that it does not end.
-            _ if keyword == Keyword::CASE && runs.iter().filter(|run| run.1).count() >= DEPTH_MAX - 2 => {
+            _ if keyword == Keyword::CASE
+                && outer.iter().chain([&run]).filter(|run| run.is_case).count() >= DEPTH_MAX - 2 =>
+            {
                 return Err(nests_too_deep());
             }
-            _ if keyword == Keyword::CASE => runs.push((0, true)),
-            _ if is_in_case && keyword == Keyword::WHEN => runs.iter_mut().last().into_iter().for_each(|run| run.0 = 0),
+            _ if keyword == Keyword::CASE => {
+                outer.push(std::mem::replace(&mut run, Run { is_case: true, ..Run::default() }))
+            }
+            _ if run.is_case && keyword == Keyword::WHEN => run.end_stretch(),
             _ => {
-                if is_in_case && keyword == Keyword::END {
-                    runs.pop();
+                if run.is_case && keyword == Keyword::END {
+                    end_run(&mut run, &mut outer)?;
                 }
-                let run = &mut runs.last_mut().expect("the outermost run is never popped").0;
-                *run += 1;
-                if *run > RUN_MAX {
-                    return Err(SqlError::new("54001", "stack depth limit exceeded")
-                        .with_detail(format!("An expression chains more than {RUN_MAX} words.")));
-                }
+                run.count(keyword)?;
             }
         }
     }
     Ok(())
+}
+
+/// Goes on with the run around this one, if there is any.
+fn end_run(run: &mut Run, outer: &mut Vec<Run>) -> Result<(), SqlError> {
+    let Some(around) = outer.pop() else { return Ok(()) };
+    let within = std::mem::replace(run, around).depth();
+    run.within = run.within.max(within);
+    run.check()
 }
 
 fn last_word(tokens: &[TokenWithSpan]) -> Option<&Token> {
@@ -767,6 +822,22 @@ mod tests {
         assert_eq!(parse(&sql).expect_err("too long").sqlstate, "54001");
         let sql = format!("select 1{}", " + case when true then 1 end".repeat(10_000));
         assert_eq!(parse(&sql).expect_err("too long").sqlstate, "54001");
+        // Commas within brackets and within the branches of a UNION end no chain, and chains within each other are one.
+        let nested = format!("select {}1{}", "(".repeat(40), format!("{})", " + 1".repeat(1_000)).repeat(40));
+        for sql in [
+            format!("select array[1, 2]{}", " || array[1, 2]".repeat(10_000)),
+            format!("select a{}", "[1]".repeat(10_000)),
+            format!("select 1, 1{}", " union all select 1, 1".repeat(1_000)),
+            format!("(select 1){}", " except (select 1)".repeat(1_000)),
+            nested,
+            format!("copy (select 1{}) to stdout", " + 1".repeat(10_000)),
+            format!("execute p (1{})", " + 1".repeat(10_000)),
+        ] {
+            assert_eq!(parse(&sql).expect_err(&sql[..40]).sqlstate, "54001");
+        }
+        parse(&format!("select 1, 1{}", " union all select 1, 1".repeat(300))).expect("not that long");
+        parse(&format!("select 1 where (a = 1 and b in (1, 2)){}", " or (a = 1 and b in (1, 2))".repeat(3_000)))
+            .expect("alternatives");
     }
 
     /// What is read twice at each depth would not end in a lifetime.

@@ -21,6 +21,10 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+/// How many joins of a plan yield. Each asks for a share of what its task may do in one go, 128 in tokio, before it asks its inputs: a plan of
+/// more, one within the other, would never come to its leaves.
+const YIELDING_MAX: usize = 64;
+
 /// Set once nobody waits for a query any more.
 pub type Stopped = Arc<AtomicBool>;
 
@@ -90,6 +94,7 @@ pub fn interruptible(plan: Arc<dyn ExecutionPlan>, stopped: &Stopped) -> Result<
         filter.map(|f| JoinFilter::new(checked(f.expression()), f.column_indices().to_vec(), f.schema().clone()))
     };
     let mut cells = FreshCells::default();
+    let mut yielding = 0;
     let transformed = plan.transform_up(|node| {
         let replaced: Arc<dyn ExecutionPlan> = if let Some(filter) = node.downcast_ref::<FilterExec>() {
             let builder = FilterExecBuilder::from(filter);
@@ -110,6 +115,10 @@ pub fn interruptible(plan: Arc<dyn ExecutionPlan>, stopped: &Stopped) -> Result<
         } else {
             return Ok(Transformed::no(node));
         };
+        if yielding == YIELDING_MAX {
+            return Ok(Transformed::yes(replaced));
+        }
+        yielding += 1;
         Ok(Transformed::yes(Arc::new(CooperativeExec::new(replaced)) as Arc<dyn ExecutionPlan>))
     })?;
     Ok(transformed.data)

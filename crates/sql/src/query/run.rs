@@ -269,7 +269,8 @@ pub fn planned_from(optimized: &LogicalPlan, parts: Parts) -> Result<Arc<dyn Exe
 fn at_once<T>(planning: impl Future<Output = Result<T>>) -> Result<T> {
     let woken = Arc::new(Woken::default());
     let waker = Waker::from(Arc::clone(&woken));
-    let mut planning = pin!(planning);
+    // Its locks would count as the caller's work, and once that is too much wait for the caller to yield, who waits for them.
+    let mut planning = pin!(tokio::task::unconstrained(planning));
     loop {
         if let Poll::Ready(planned) = planning.as_mut().poll(&mut Context::from_waker(&waker)) {
             return planned;

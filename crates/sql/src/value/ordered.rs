@@ -9,7 +9,7 @@
 //! | text, json | the characters, then `00` |
 //! | numeric, bytea, jsonb, rows | the bytes, `00` as `00 ff`, then `00 00` |
 //!
-//! What of a value orders nothing (a numeric's display scale, an interval's months and days) is kept apart, in the order of the values.
+//! What of a value orders nothing (a numeric's display scale, an interval's months and days, a zero's sign) is kept apart, in the order of the values.
 //! The whole ends with the length of that part in 4 bytes, big-endian: [`freshet_engine::schema::Type::key_bytes`] leaves both out.
 
 use super::Datum;
@@ -57,7 +57,12 @@ impl Ordered {
         match (ty.unrounded(), *value) {
             (_, Value::Bool(v)) => self.key.push(u8::from(v)),
             (_, Value::Int(v)) => self.key.extend_from_slice(&((v as u64) ^ 1 << 63).to_be_bytes()),
-            (_, Value::Float(v)) => self.key.extend_from_slice(&ordered_float(v).to_be_bytes()),
+            (_, Value::Float(v)) => {
+                self.key.extend_from_slice(&ordered_float(v).to_be_bytes());
+                if v == 0.0 {
+                    self.unordered.push(u8::from(v.is_sign_negative()));
+                }
+            }
             (_, Value::Uuid(v)) => self.key.extend_from_slice(&v.to_be_bytes()),
             (Type::Numeric { .. }, Value::Bytes(v)) => self.put_numeric(v),
             (Type::Interval, Value::Bytes(v)) => {
@@ -143,10 +148,18 @@ impl<'a> Taking<'a> {
         stored.into()
     }
 
+    /// What was stored by earlier releases tells no zero's sign.
+    fn zero(&mut self) -> f64 {
+        if !self.unordered.is_empty() && self.unordered(1) == [1] { -0.0 } else { 0.0 }
+    }
+
     pub fn datum(&mut self, ty: Type) -> Datum {
         match ty.unrounded() {
             Type::Bool => Datum::Bool(self.byte() == 1),
-            Type::Float4 | Type::Float8 => Datum::Float(float_of(u64::from_be_bytes(self.chunk()))),
+            Type::Float4 | Type::Float8 => {
+                let value = float_of(u64::from_be_bytes(self.chunk()));
+                Datum::Float(if value == 0.0 { self.zero() } else { value })
+            }
             Type::Uuid => Datum::Uuid(u128::from_be_bytes(self.chunk())),
             Type::Numeric { .. } => Datum::Bytes(self.numeric()),
             Type::Interval => {
