@@ -158,6 +158,21 @@ fn more_joins_within_each_other_than_a_turn_has_shares_are_run() {
     }
 }
 
+/// The order of the loops is looked for among few sources only, as PostgreSQL's `join_collapse_limit` and `geqo_threshold` have it.
+#[test]
+fn hundreds_of_tables_are_joined() {
+    let server = Extreme::new();
+    let mut client = server.connect();
+    client.query("create table joined (id int primary key)");
+    client.query("insert into joined values (1), (2)");
+    for count in [13, 49, 600] {
+        let tables = list((0..count).map(|i| format!("joined j{i}")));
+        let equal: Vec<String> = (1..count).map(|i| format!("j{i}.id = j{}.id", i - 1)).collect();
+        let sql = format!("select count(*) from {tables} where {}", equal.join(" and "));
+        assert_eq!(client.value(&sql), "2", "{count}");
+    }
+}
+
 #[test]
 fn bytes_that_are_no_text_are_refused() {
     let server = Extreme::new();
