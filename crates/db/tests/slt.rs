@@ -299,8 +299,8 @@ macro_rules! folders {
 
 #[cfg(feature = "query")]
 folders!(
-    aggregate, alter, array, cast, catalog, constraint, create, datetime, enums, expression, group, interval, join,
-    json, limits, math, matrix, merge, optimizer, order, role, row, series, session, set, string, subquery, view,
+    aggregate, alter, array, cast, catalog, constraint, copy, create, datetime, enums, expression, group, interval,
+    join, json, limits, math, matrix, merge, optimizer, order, role, row, series, session, set, string, subquery, view,
     window, with, zone,
 );
 

@@ -7,6 +7,7 @@ use crate::activity::Activity;
 use crate::compiled::change::InsertSource;
 use crate::compiled::once::Once;
 use crate::compiled::point::Point;
+use crate::expr::Expr;
 use crate::notice::Notice;
 use crate::road::Planned;
 use crate::route::Plan;
@@ -14,9 +15,10 @@ use crate::rows::Column;
 use crate::session::leftover::Leftovers;
 use crate::statements::Tracked;
 use crate::statistics::Statistics;
+use crate::value::pgtype::SECOND_DIGITS_MAX;
 use freshet_engine::catalog::{Schema, SchemaPath, TableId};
 use freshet_engine::engine::Account;
-use freshet_engine::schema::Type;
+use freshet_engine::schema::{TimeKind, Type};
 use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, OnceLock};
@@ -76,9 +78,15 @@ impl Prepared {
         matches!(self.plan, Plan::Commit { .. } | Plan::Rollback { .. } | Plan::RollbackTo(_))
     }
 
-    /// Whether the plan is the same for all values of its parameters: one row by its key, or rows that are given.
+    /// Whether the plan is the same for all values of its parameters: one row by its key, or rows that are given. A literal is read by the fields that
+    /// its type of intervals is limited to, a parameter is not.
     pub(crate) fn fits_all_values(&self) -> bool {
+        let has_span = self.parameters.iter().any(|ty| matches!(ty, Type::Interval | Type::Array(Type::Interval)));
         match &self.plan {
+            Plan::Insert(insert) if has_span => {
+                matches!(&insert.source, InsertSource::Values(rows) if !rows.iter().flatten().any(limits_fields))
+            }
+            _ if has_span => false,
             Plan::Select(query) => query.is_by_key(),
             Plan::Update(update) => update.search.is_by_key(),
             Plan::Delete(delete) => delete.search.is_by_key(),
@@ -112,6 +120,18 @@ impl Prepared {
     pub fn is_empty(&self) -> bool {
         matches!(self.plan, Plan::Empty)
     }
+}
+
+fn limits_fields(expr: &Expr) -> bool {
+    let mut found = false;
+    expr.walk(&mut |part| {
+        if let Expr::Cast { to: Type::Rounded(TimeKind::Interval, limit), .. } = part {
+            found |= *limit > SECOND_DIGITS_MAX;
+        }
+        found |= matches!(part, Expr::Cast { to: Type::Array(_), .. });
+        !found
+    });
+    found
 }
 
 /// Statements of one generation.

@@ -454,6 +454,14 @@ fn analyzed(schema: &Schema, named: &[Analyzed]) -> Result<Vec<Arc<Table>>, SqlE
     Ok(tables)
 }
 
+/// The query whose rows a CREATE TABLE AS takes.
+fn made_of(statement: &Statement) -> Option<Statement> {
+    match statement {
+        Statement::CreateTable(create) => create.query.clone().map(Statement::Query),
+        _ => None,
+    }
+}
+
 /// A statement on rows, over tables only.
 fn route_expanded(
     sql: &str,
@@ -478,6 +486,11 @@ fn route_expanded(
     } = statement
     {
         let options = Options::of(*analyze, *verbose, format.as_ref(), options.as_deref())?;
+        let made_of = made_of(statement);
+        if options.analyze && made_of.is_some() {
+            return Err(SqlError::unsupported("EXPLAIN ANALYZE of CREATE TABLE AS"));
+        }
+        let statement = made_of.as_ref().unwrap_or(statement);
         let started = Instant::now();
         let mut explained = route_statement(sql, statement, schema, declared, forced, known)?;
         let is_heavy = match &explained.plan {

@@ -275,3 +275,33 @@ fn what_a_formats_signs_mean_is_marked_in_numbers_too() {
         assert_eq!(String::from_utf8(bytes).expect("text"), due, "{options}");
     }
 }
+
+#[test]
+fn of_rows_with_a_condition_those_come_that_meet_it() {
+    let world = World::new(
+        "CREATE TABLE t (id serial, a int CHECK (a > 1), b int DEFAULT 7, c int GENERATED ALWAYS AS (a * 2) STORED, d text NOT NULL);
+         CREATE TABLE large (a int, d text)",
+    );
+    let mut session = world.db.session().expect("a session");
+    let mut copy = |sql: &str, data: &str| session.copy_in(sql, data.as_bytes());
+    // Before any constraint is asked, and with the defaults.
+    let rows = "1\tx\n2\ty\n3\t\\N\n4\tz\n";
+    let count = copy("COPY t (a, d) FROM STDIN WHERE a > 1 AND d IS NOT NULL AND b = 7 AND id <> 4", rows);
+    assert_eq!(count.expect("rows"), 1);
+    let error = copy("COPY t (a, d) FROM STDIN WHERE 10 / (a - 3) <> 0", rows).expect_err("a check");
+    assert_eq!((error.sqlstate, error.message.contains("check")), ("23514", true));
+    let error = copy("COPY t (a, d) FROM STDIN WHERE 10 / (a - 2) < 0 OR a = 1", "2\tx\n").expect_err("a division");
+    let context = error.context.as_ref().map(|context| context.0.to_string());
+    assert_eq!((error.sqlstate, context.as_deref()), ("22012", Some("COPY t, line 1: \"2\tx\"")));
+    let ignoring = "COPY t (a, d) FROM STDIN (ON_ERROR ignore) WHERE a > 2";
+    assert_eq!(copy(ignoring, "x\tx\n2\ty\n3\tz\n").expect("a row"), 1);
+    // So much of an empty table is loaded in bulk otherwise.
+    let line = "5\tkept\n6\tleft out\n";
+    let data = line.repeat(DATA_BYTES / line.len());
+    let kept = copy("COPY large FROM STDIN WHERE a < 6", &data).expect("rows");
+    assert_eq!(kept as usize, DATA_BYTES / line.len());
+    let mut all = Vec::new();
+    session.copy_out("COPY (SELECT a, b, c, d FROM t ORDER BY a) TO STDOUT", &mut all).expect("the rows");
+    session.copy_out("COPY (SELECT DISTINCT a, d FROM large) TO STDOUT", &mut all).expect("the rows");
+    assert_eq!(String::from_utf8(all).expect("text"), "2\t7\t4\ty\n3\t7\t6\tz\n5\tkept\n");
+}

@@ -56,7 +56,8 @@ pub enum Type {
     System(SystemKind),
     /// A type that users made of labels: each value is its label's number, in the order in which they were declared.
     Enum(EnumId),
-    /// `timestamp(3)` and its like: a second has so many digits, 0..=6. Stored, ordered and computed with as the plain type.
+    /// `timestamp(3)` and its like: a second has so many digits, 0..=6; what an interval's larger numbers mean is not the engine's to know. Stored,
+    /// ordered and computed with as the plain type.
     Rounded(TimeKind, u8),
 }
 

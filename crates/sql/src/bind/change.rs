@@ -4,13 +4,14 @@ use super::expr::{Bound, default_of};
 use super::from::{From, conjuncts, is_bare, plan_loops};
 use super::query::{has_star, looked_at};
 use super::scope::{Scope, fold, relation_name};
-use super::{Bind, Binder, not_compiled};
+use super::{Bind, Binder, Refusal, not_compiled};
 use crate::compiled::change::{Delete, Given, Insert, InsertSource, Returning, Update};
+use crate::compiled::init::{RowQueries, reads};
 use crate::compiled::query::Query;
 use crate::compiled::rules::Event;
 use crate::error::SqlError;
 use crate::expr::{Expr, SequenceCall};
-use crate::parse::{Overriding, part_of, span_position};
+use crate::parse::{Overriding, has_query, part_of, parts_of, span_position};
 use crate::rows::Column;
 use crate::value::cast::{self, CastContext};
 use crate::value::pgtype::name as type_name;
@@ -101,7 +102,7 @@ impl Binder<'_> {
         let mut targets = self.targets(&table, columns)?;
         let source = bind_source(self, &table, &mut targets, explicit)?;
         let mut plan = self.insert_into(&table, targets, source)?;
-        plan.returning = self.returning(returning.as_deref(), &scope)?;
+        plan.returning = self.returning_of_insert(returning.as_deref(), &table, &scope)?;
         if let Some(on) = on {
             plan.conflict = Some(Box::new(self.on_conflict(&table, &scope, on, notes.predicate)?));
         }
@@ -313,10 +314,13 @@ impl Binder<'_> {
             return self.default(table, usize::from(column));
         }
         let def = &table.def.columns[usize::from(column)];
+        if let Some(parts) = parts_of(ast) {
+            return self.of_parts(def, &parts, scope);
+        }
         let bound = self.bind(ast, scope)?;
         let from = bound.ty;
         self.assign(bound, def.ty, &def.name, from).map_err(|e| match e {
-            super::Refusal::Error(e) => e.at(span_position(self.sql, ast.span())).into(),
+            Refusal::Error(e) => e.at(span_position(self.sql, ast.span())).into(),
             other => other,
         })
     }
@@ -374,7 +378,55 @@ impl Binder<'_> {
         let columns = columns.collect();
         let output: Vec<Expr> = items.into_iter().map(|item| item.expr).collect();
         let long_columns = long_columns(table, output.iter());
-        Ok(Some(Returning { output, columns, long_columns }))
+        Ok(Some(Returning { output, columns, long_columns, queries: None }))
+    }
+
+    /// What an INSERT returns: its queries may be about the new row, or are asked of each because another road finds the rows.
+    fn returning_of_insert(
+        &mut self,
+        items: Option<&[SelectItem]>,
+        table: &Table,
+        scope: &Scope,
+    ) -> Bind<Option<Returning>> {
+        let has_query = |item: &SelectItem| match item {
+            SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } => has_query(expr),
+            _ => false,
+        };
+        let Some(asking) = items.filter(|items| items.iter().any(has_query)) else {
+            return self.returning(items, scope);
+        };
+        let refused = |what: &str| SqlError::unsupported(format!("{what} in INSERT's RETURNING"));
+        if let Some(part) = self.named_part(&asking.to_vec()) {
+            return Err(refused(&format!("a subquery of \"{part}\" of WITH")).into());
+        }
+        // They are computed by the compiled road, whoever plans the rest.
+        let (beyond, parameters) = (self.beyond.take(), self.parameters.clone());
+        self.surround(scope.clone());
+        let returning = self.returning(items, scope);
+        let around = self.around.take().expect("it was just set");
+        self.beyond = beyond;
+        if around.arguments.is_empty() && self.beyond.is_none() {
+            self.parameters = parameters;
+            return self.returning(items, scope);
+        }
+        let returning = returning.map_err(|refusal| match refusal {
+            Refusal::NotCompiled { what, .. } => refused(&format!("{what} like this")).into(),
+            error => error,
+        })?;
+        if around.queries.iter().any(|asked| reads(&asked.plan.query, table.id)) {
+            // It would see what the statement has inserted before.
+            return Err(refused("a subquery of the target").into());
+        }
+        self.asks_rows = true;
+        let count = around.count();
+        let arguments: Vec<(u16, Expr)> =
+            around.arguments.iter().map(|&(number, found)| (number, scope.expr(found))).collect();
+        let queries = RowQueries { count, arguments, of_condition: Vec::new(), of_sets: around.queries };
+        Ok(returning.map(|returning| {
+            let asked = queries.arguments.iter().map(|(_, column)| column);
+            let long_columns = long_columns(table, returning.output.iter().chain(asked));
+            Returning { long_columns, queries: Some(Arc::new(queries)), ..returning }
+        }))
     }
 
     pub fn update(&mut self, update: &ast::Update) -> Bind<Update> {
@@ -424,9 +476,6 @@ impl Binder<'_> {
             let column = self.target(table, &name)?;
             let before = sets.iter().position(|(c, _)| *c == column);
             if let Some(part) = part_of(&value) {
-                if is_default(part.value) {
-                    return Err(SqlError::unsupported("setting an element to DEFAULT").into());
-                }
                 // Several parts of a column are given one after the other.
                 let is_part = |at: usize| parts.contains(&sets[at].0);
                 if before.is_none_or(is_part) {

@@ -239,10 +239,10 @@ impl Binder<'_> {
         }
     }
 
-    /// A part of WITH that the subqueries name.
-    fn named_part(&self, update: &ast::DoUpdate) -> Option<String> {
+    /// A part of WITH that subqueries in it name.
+    pub(super) fn named_part(&self, of: &impl ast::Visit) -> Option<String> {
         let beyond = self.beyond?;
-        let found = ast::visit_relations(update, |relation| match relation.0.as_slice() {
+        let found = ast::visit_relations(of, |relation| match relation.0.as_slice() {
             [ast::ObjectNamePart::Identifier(name)] if beyond.is_part_of_with(&fold(name)) => {
                 ControlFlow::Break(fold(name))
             }

@@ -1173,13 +1173,16 @@ impl Binder<'_> {
 
     /// A condition: boolean, or an error that names the clause.
     pub fn condition(&mut self, ast: &ast::Expr, clause: &str, scope: &Scope) -> Bind<Expr> {
+        let condition = self.boolean(ast, clause, scope)?;
+        let finds_rows = matches!(clause, "WHERE" | "JOIN/ON");
+        Ok(if finds_rows { self.with_hidden(condition, scope) } else { condition })
+    }
+
+    /// The same of a row that is not stored yet.
+    pub fn boolean(&mut self, ast: &ast::Expr, clause: &str, scope: &Scope) -> Bind<Expr> {
         let bound = self.bind(ast, scope)?;
         match bound.ty {
-            None | Some(Type::Bool) => {
-                let condition = self.coerce(bound, Type::Bool, CastContext::Implicit)?;
-                let finds_rows = matches!(clause, "WHERE" | "JOIN/ON");
-                Ok(if finds_rows { self.with_hidden(condition, scope) } else { condition })
-            }
+            None | Some(Type::Bool) => self.coerce(bound, Type::Bool, CastContext::Implicit),
             Some(ty) => Err(SqlError::new(
                 "42804",
                 format!("argument of {clause} must be type boolean, not type {}", type_name(ty)),
@@ -1339,7 +1342,7 @@ fn same_form(from: Type, to: Type) -> bool {
         (Numeric { .. }, Numeric { typmod: None }) => true,
         (Decimal { precision: p1, scale: s1 }, Decimal { precision: p2, scale: s2 }) => s1 == s2 && p1 <= p2,
         (from, Rounded(kind, SECOND_DIGITS_MAX)) => from.unrounded() == kind.plain(),
-        (Rounded(a, p), Rounded(b, q)) => a == b && p <= q,
+        (Rounded(a, p), Rounded(b, q)) => a == b && p <= q && q <= SECOND_DIGITS_MAX,
         (from @ (Rounded(..) | Array(Rounded(..))), to) => from.unrounded() == to,
         _ => false,
     }

@@ -7,9 +7,9 @@ use crate::error::SqlError;
 use crate::expr::Expr;
 use crate::value::cast::{CastContext, is_numeric};
 use crate::value::function::Function;
-use crate::value::interval::{self, Fields, Unit};
+use crate::value::interval::{self, Fields, Limit, Unit};
 use crate::value::operator::{BinaryOp, BinaryOperator};
-use crate::value::pgtype::name as type_name;
+use crate::value::pgtype::{SECOND_DIGITS_MAX, name as type_name};
 use crate::value::{self, Datum};
 use freshet_engine::schema::{SystemKind, Type};
 use sqlparser::ast::{
@@ -280,15 +280,12 @@ impl Binder<'_> {
     // ---- times
 
     fn interval(&mut self, ast: &ast::Interval) -> Bind<Bound> {
-        let ast::Interval {
-            value: given,
-            leading_field,
-            leading_precision: None,
-            last_field,
-            fractional_seconds_precision: None,
-        } = ast
-        else {
-            return Err(SqlError::unsupported(ast.to_string()).into());
+        let ast::Interval { value: given, leading_field, leading_precision, last_field, fractional_seconds_precision } =
+            ast;
+        let digits = match (leading_precision, fractional_seconds_precision) {
+            (None, digits) => *digits,
+            (digits, None) if matches!(leading_field, Some(DateTimeField::Second)) && last_field.is_none() => *digits,
+            _ => return Err(SqlError::new("42601", "syntax error at or near \"(\"").into()),
         };
         let ast::Expr::Value(literal) = given.as_ref() else {
             return Err(SqlError::new("42601", format!("syntax error at or near \"{given}\"")).into());
@@ -308,7 +305,15 @@ impl Binder<'_> {
                 Some(Fields { first, last })
             }
         };
-        let read = interval::read(source.as_bytes(), fields)?;
+        let mut read = interval::read(source.as_bytes(), fields)?;
+        if let Some(fields) = fields {
+            let digits = digits.map(|digits| u8::try_from(digits).unwrap_or(u8::MAX).min(SECOND_DIGITS_MAX));
+            let Some(limit) = Limit::new(fields, digits) else {
+                let last = last_field.as_ref().map_or(String::new(), |last| last.to_string().to_lowercase());
+                return Err(SqlError::new("42601", format!("syntax error at or near \"{last}\"")).into());
+            };
+            read = limit.apply(read);
+        }
         Ok(Bound::new(Expr::Const(Datum::Bytes(read.to_stored())), Type::Interval))
     }
 

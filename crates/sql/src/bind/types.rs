@@ -5,10 +5,13 @@ use super::scope::fold;
 use crate::catalog::names;
 use crate::error::SqlError;
 use crate::value::cast;
+use crate::value::interval::{Fields, Limit, Unit};
 use crate::value::pgtype::{self, LENGTH_MAX, SECOND_DIGITS_MAX, UNLIMITED, name as type_name};
 use freshet_engine::catalog::{CollationId, EnumType, Schema};
-use freshet_engine::schema::{EnumId, OidKind, Type};
-use sqlparser::ast::{ArrayElemTypeDef, CharacterLength, DataType, ExactNumberInfo, ObjectName, TimezoneInfo};
+use freshet_engine::schema::{EnumId, OidKind, TimeKind, Type};
+use sqlparser::ast::{
+    ArrayElemTypeDef, CharacterLength, DataType, ExactNumberInfo, IntervalFields, ObjectName, TimezoneInfo,
+};
 use std::sync::Arc;
 
 /// With this, its number and its name definitions call an enum of `pg_catalog`, as which nobody can make one: what they mean stays when the type
@@ -67,6 +70,7 @@ pub fn type_of(data_type: &DataType, schema: &Schema) -> Result<Type, SqlError> 
         }
         DataType::Uuid => Type::Uuid,
         DataType::Interval { fields: None, precision } => limited(Type::Interval, *precision),
+        DataType::Interval { fields: Some(fields), precision } => limited_interval(*fields, *precision),
         DataType::JSON => Type::Json,
         DataType::JSONB => Type::Jsonb,
         DataType::Regclass => Type::Oid(OidKind::Class),
@@ -84,6 +88,17 @@ fn zoned(zone: &TimezoneInfo) -> bool {
 
 fn limited(plain: Type, digits: Option<u64>) -> Type {
     digits.map_or(plain, |digits| with_digits(plain, digits))
+}
+
+/// `interval day to second(3)`.
+fn limited_interval(fields: IntervalFields, digits: Option<u64>) -> Type {
+    let words = fields.to_string().to_lowercase();
+    let mut units = words.split(" to ").filter_map(Unit::named);
+    let first = units.next().expect("the grammar's fields are units");
+    let fields = Fields { first, last: units.next().unwrap_or(first) };
+    let digits = digits.map(|digits| u8::try_from(digits).unwrap_or(u8::MAX).min(SECOND_DIGITS_MAX));
+    let limit = Limit::new(fields, digits).expect("the grammar's fields are PostgreSQL's");
+    Type::Rounded(TimeKind::Interval, limit.number())
 }
 
 /// A type of times whose seconds have so many digits, or as many as there are: `parse::digits_notice` says so.

@@ -645,7 +645,7 @@ fn unnested(ast: &Expr) -> &Expr {
 }
 
 fn is_moment(ty: Type) -> bool {
-    matches!(ty.unrounded(), Type::Date | Type::Timestamp | Type::Timestamptz)
+    matches!(ty.unrounded(), Type::Date | Type::Timestamp | Type::Timestamptz | Type::Time)
 }
 
 fn literal(value: &Value) -> Option<Typed> {

@@ -7,6 +7,7 @@
 
 use super::access;
 use super::conflict::{self, OnConflict};
+use super::init::RowQueries;
 use super::query::{self, Query, holds};
 use super::rules::{self, Rules};
 use super::{Flow, Halt, Run};
@@ -20,6 +21,7 @@ use freshet_engine::catalog::{Index, Table};
 use freshet_engine::ids::RowId;
 use freshet_engine::schema::{Row, Type, Value};
 use freshet_engine::txn::{Error, Locked, Stop, Strength};
+use std::borrow::Cow;
 use std::sync::Arc;
 
 /// What RETURNING gives, over source 0.
@@ -29,6 +31,8 @@ pub struct Returning {
     pub columns: Arc<[Column]>,
     /// Variable-length columns that it looks at.
     pub long_columns: Vec<u16>,
+    /// What it asks about each row.
+    pub queries: Option<Arc<RowQueries>>,
 }
 
 #[derive(Clone, Debug)]
@@ -100,7 +104,8 @@ pub struct Delete {
 impl Insert {
     /// Whether it needs no snapshot: the unique checks look at the newest versions.
     pub fn reads_nothing(&self) -> bool {
-        matches!(self.source, InsertSource::Values(_)) && self.rules.is_none() && self.conflict.is_none()
+        let asks = self.returning.as_ref().is_some_and(|returning| returning.queries.is_some());
+        matches!(self.source, InsertSource::Values(_)) && self.rules.is_none() && self.conflict.is_none() && !asks
     }
 }
 
@@ -149,6 +154,22 @@ pub fn insert_all(plan: &Insert, run: &mut Run<'_>, rows: &mut RowSet) -> Result
             }
             Ok(count)
         }
+    }
+}
+
+/// As `insert_all`, of a plan of one row, which is left out where it does not meet the condition.
+pub fn insert_if(condition: &Expr, plan: &Insert, run: &mut Run<'_>, rows: &mut RowSet) -> Result<u64, Halt> {
+    let InsertSource::Values(list) = &plan.source else {
+        unreachable!("invariant: a COPY inserts values");
+    };
+    run.scratch.make_room(1);
+    set_values(plan, &list[0], run)?;
+    std::mem::swap(&mut run.scratch.changed, &mut run.scratch.rows[0]);
+    let meets = holds(std::slice::from_ref(condition), &run.frame(&plan.tables));
+    std::mem::swap(&mut run.scratch.changed, &mut run.scratch.rows[0]);
+    match meets? {
+        true => insert_row(plan, only_table(&plan.tables), run, rows).map(u64::from),
+        false => Ok(0),
     }
 }
 
@@ -225,6 +246,12 @@ fn insert_stream(
 }
 
 fn insert_values(plan: &Insert, exprs: &[Expr], run: &mut Run<'_>, rows: &mut RowSet) -> Result<bool, Halt> {
+    set_values(plan, exprs, run)?;
+    insert_row(plan, only_table(&plan.tables), run, rows)
+}
+
+/// Makes the scratch's `changed` row one of these values.
+fn set_values(plan: &Insert, exprs: &[Expr], run: &mut Run<'_>) -> Result<(), SqlError> {
     let table = only_table(&plan.tables);
     let mut row = std::mem::take(&mut run.scratch.changed);
     row.reset(&table.layout);
@@ -238,8 +265,7 @@ fn insert_values(plan: &Insert, exprs: &[Expr], run: &mut Run<'_>, rows: &mut Ro
     };
     let set = set();
     run.scratch.changed = row;
-    set?;
-    insert_row(plan, table, run, rows)
+    set
 }
 
 /// Inserts a row of values that a query gave; false if a conflict left it out.
@@ -569,7 +595,15 @@ fn give(
         let row = &mut run.scratch.rows[0];
         run.engine.fetch_long(only_table(tables), row, usize::from(column));
     }
-    let frame = run.frame(tables);
+    let parameters = match &returning.queries {
+        None => Cow::Borrowed(run.parameters),
+        Some(queries) => {
+            let mut asked = queries.parameters(tables, run)?;
+            queries.ask(&queries.of_sets, &mut asked, run)?;
+            Cow::Owned(asked)
+        }
+    };
+    let frame = Frame { parameters: &parameters, ..run.frame(tables) };
     for expr in &returning.output {
         rows.push(&evaluate(expr, &frame)?.value());
     }

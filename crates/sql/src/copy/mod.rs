@@ -9,6 +9,7 @@
 //! | module | question |
 //! |---|---|
 //! | `options` | what the WITH list asks for |
+//! | `condition` | which rows are kept |
 //! | `split` | where a record ends, whatever the size of the pieces that come |
 //! | `fields` | what a record's fields are |
 //! | `convert` | what value a field has, and where it stands if it has none |
@@ -21,6 +22,7 @@
 //! 2. An error names the table and the line; one of a value its column and text too, as PostgreSQL's CONTEXT.
 //! 3. Whatever the bytes are, the outcome is rows or an error.
 
+pub mod condition;
 pub mod convert;
 pub mod encode;
 pub mod fields;
@@ -32,6 +34,7 @@ pub mod unload;
 
 use crate::error::SqlError;
 use crate::parse::copy::{CopyPlace, CopySource, CopyStatement};
+use condition::Condition;
 use freshet_engine::catalog::{ColumnRole, Schema, Table};
 use options::Format;
 use sqlparser::ast::Ident;
@@ -45,6 +48,8 @@ pub enum CopyPlan {
         columns: Vec<u16>,
         /// `INSERT INTO t (...) VALUES ($1, ...)`: what every row has to pass.
         insert: String,
+        /// WHERE.
+        condition: Option<Arc<Condition>>,
         format: Format,
         place: CopyPlace,
     },
@@ -100,7 +105,9 @@ pub fn bind(
         true => format!("INSERT INTO {name} DEFAULT VALUES"),
         false => format!("INSERT INTO {name} ({}) {overriding}VALUES ({})", quoted.join(", "), places.join(", ")),
     };
-    Ok(CopyPlan::From { table, columns, insert, format, place })
+    let condition =
+        copy.condition.as_ref().map(|said| Condition::bind(said, &table, schema).map(Arc::new)).transpose()?;
+    Ok(CopyPlan::From { table, columns, insert, condition, format, place })
 }
 
 fn table_of(name: &str, schema: &Arc<Schema>) -> Result<Arc<Table>, SqlError> {

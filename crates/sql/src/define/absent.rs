@@ -67,6 +67,15 @@ impl Definer<'_> {
         }
     }
 
+    /// Dumps comment on the language that every database of PostgreSQL has.
+    pub(super) fn comment_on_extension(&mut self, name: &str) -> Done<()> {
+        if !EXTENSIONS.contains(&name) {
+            return Err(SqlError::new("42704", format!("extension \"{name}\" does not exist")).into());
+        }
+        self.notice("00000", "COMMENT ON EXTENSION changes nothing here");
+        Ok(())
+    }
+
     fn skip(&mut self, what: String) -> Done<()> {
         self.notice("00000", format!("{what} does not exist, skipping"));
         Ok(())

@@ -9,6 +9,7 @@
 //! | `alter` | what does ALTER TABLE change |
 //! | `retype` | what do expressions over a column mean once its type is another one |
 //! | `remove` | what goes with what is dropped, and what forbids it |
+//! | `elements` | what does CREATE SCHEMA make besides the schema |
 //! | `enums` | what is an enum |
 //! | `sequence` | what are sequences, serial and identity columns |
 //! | `storage` | what do storage options ask for |
@@ -24,6 +25,7 @@ mod absent;
 mod alter;
 mod constraint;
 mod create;
+mod elements;
 mod enums;
 mod grant;
 mod kept;
@@ -85,6 +87,7 @@ impl Definition {
         match &self.utility {
             Utility::CreateTableWithoutRows(_) => "CREATE TABLE AS",
             Utility::CreateSequence { .. } => "CREATE SEQUENCE",
+            Utility::CreateSchemaOf { .. } => "CREATE SCHEMA",
             Utility::AlterSequence { .. } => "ALTER SEQUENCE",
             Utility::Alter { kind, .. } => match kind {
                 crate::parse::AlterKind::Table => "ALTER TABLE",
@@ -196,9 +199,13 @@ pub fn drop_at_commit(mut definer: Definer<'_>, tables: &[TableId]) -> Done<()> 
 impl Definer<'_> {
     fn run(&mut self, utility: &Utility) -> Done<()> {
         match utility {
-            Utility::CreateSequence { name, if_not_exists, temporary, clauses } => {
+            Utility::CreateSequence { name, if_not_exists, temporary, unlogged, clauses } => {
+                if *unlogged {
+                    self.notice("00000", "UNLOGGED changes nothing here");
+                }
                 self.create_sequence(name, *if_not_exists, *temporary, clauses)
             }
+            Utility::CreateSchemaOf { schema, elements } => self.create_schema_of(schema, elements),
             Utility::AlterSequence { name, if_exists, clauses } => self.alter_sequence(name, *if_exists, clauses),
             Utility::Alter { kind, name, if_exists, actions } => self.alter(*kind, name, *if_exists, actions),
             Utility::AlterSchema { name, rename, owner } => self.alter_schema(name, rename.as_ref(), owner.as_ref()),
@@ -239,7 +246,7 @@ impl Definer<'_> {
                 options: None,
                 default_collate_spec: None,
                 clone: None,
-            } => self.create_schema(schema_name, *if_not_exists),
+            } => self.create_schema(schema_name, *if_not_exists).map(drop),
             Statement::Truncate(truncate) => self.truncate(truncate),
             Statement::Comment { object_type, object_name, comment, if_exists: false } => {
                 self.comment(object_type, object_name, comment.as_deref())
@@ -331,7 +338,8 @@ impl Definer<'_> {
         Ok(id)
     }
 
-    fn create_schema(&mut self, name: &ast::SchemaName, if_not_exists: bool) -> Done<()> {
+    /// `None`: it is there already.
+    fn create_schema(&mut self, name: &ast::SchemaName, if_not_exists: bool) -> Done<Option<NamespaceId>> {
         let (name, owner) = match name {
             ast::SchemaName::Simple(name) => (RelationName::of(name)?.name, None),
             ast::SchemaName::NamedAuthorization(name, owner) => (RelationName::of(name)?.name, Some(owner)),
@@ -345,7 +353,7 @@ impl Definer<'_> {
         if self.engine.schema().namespace(&name).is_some() {
             if if_not_exists {
                 self.notice("42P06", format!("schema \"{name}\" already exists, skipping"));
-                return Ok(());
+                return Ok(None);
             }
             return Err(SqlError::new("42P06", format!("schema \"{name}\" already exists")).into());
         }
@@ -355,10 +363,10 @@ impl Definer<'_> {
                 .into());
         }
         let id = self.engine.create_namespace(&name)?;
-        match owner {
-            Some(owner) => self.change_owner(id.0, &RoleSpec::of(owner)),
-            None => Ok(()),
+        if let Some(owner) = owner {
+            self.change_owner(id.0, &RoleSpec::of(owner))?;
         }
+        Ok(Some(id))
     }
 
     fn alter_schema(&mut self, name: &ast::Ident, rename: Option<&ast::Ident>, owner: Option<&RoleSpec>) -> Done<()> {

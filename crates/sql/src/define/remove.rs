@@ -446,6 +446,7 @@ impl Definer<'_> {
                 }
                 (oid::DATABASE, 0)
             }
+            CommentObject::Extension => return self.comment_on_extension(&RelationName::of(name)?.name),
             other => return Err(SqlError::unsupported(format!("COMMENT ON {other}")).into()),
         };
         match kind {

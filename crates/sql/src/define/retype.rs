@@ -375,7 +375,7 @@ fn is_trivial(from: Type, to: Type) -> bool {
         (Type::Text, Type::Varchar(n)) => n == crate::value::pgtype::UNLIMITED,
         (Type::Decimal { precision: p, scale: s }, Type::Decimal { precision: q, scale: t }) => s == t && p <= q,
         (from, Type::Rounded(kind, SECOND_DIGITS_MAX)) => from.unrounded() == kind.plain(),
-        (Type::Rounded(a, p), Type::Rounded(b, q)) => a == b && p <= q,
+        (Type::Rounded(a, p), Type::Rounded(b, q)) => a == b && p <= q && q <= SECOND_DIGITS_MAX,
         (from @ Type::Rounded(..), to) => from.unrounded() == to,
         _ => false,
     }

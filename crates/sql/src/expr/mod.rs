@@ -578,7 +578,7 @@ impl Expr {
     pub fn needs_clock(&self) -> bool {
         match self {
             Expr::Cast { expr, from, to, .. } => match (expr.as_ref(), to.unrounded()) {
-                (Expr::Const(Datum::Bytes(text)), Type::Date | Type::Timestamp | Type::Timestamptz)
+                (Expr::Const(Datum::Bytes(text)), Type::Date | Type::Timestamp | Type::Timestamptz | Type::Time)
                     if is_text(*from) =>
                 {
                     is_read_by_clock(text, *to)

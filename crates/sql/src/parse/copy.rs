@@ -3,6 +3,7 @@
 use super::Offsets;
 use super::words::Words;
 use crate::error::SqlError;
+use sqlparser::ast::{self, SetExpr};
 use sqlparser::tokenizer::{Token, TokenWithSpan};
 
 /// A COPY as it is written.
@@ -12,6 +13,15 @@ pub struct CopyStatement {
     pub into_table: bool,
     pub place: CopyPlace,
     pub options: Vec<CopyOption>,
+    pub condition: Option<CopyCondition>,
+}
+
+/// WHERE: which of the rows that come are kept.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CopyCondition {
+    /// As long as the statement, with the condition at its place.
+    pub sql: String,
+    pub expr: Box<ast::Expr>,
 }
 
 /// An option as it is written.
@@ -74,13 +84,10 @@ pub fn parse_copy(words: &[&TokenWithSpan], sql: &str) -> Result<CopyStatement, 
     } else {
         words.old_options(&mut options)?;
     }
-    if words.is("where") {
-        return Err(SqlError::unsupported("COPY with WHERE").at(words.position()));
-    }
-    match words.peek() {
-        None => Ok(CopyStatement { source, into_table, place, options }),
-        Some(_) => Err(words.unexpected()),
-    }
+    let is_of_table = matches!(source, CopySource::Table { .. });
+    let condition = if is_of_table && words.is("where") { Some(words.condition(into_table)?) } else { None };
+    words.expect_end()?;
+    Ok(CopyStatement { source, into_table, place, options, condition })
 }
 
 impl Words<'_> {
@@ -129,6 +136,45 @@ impl Words<'_> {
         let end = offsets.advance_to(self.words[self.at].span.start);
         self.at += 1;
         Ok(CopySource::Query(self.sql[start..end].to_owned()))
+    }
+
+    /// The condition is read as that of a SELECT, whose text is the statement's from there on.
+    fn condition(&mut self, into_table: bool) -> Result<CopyCondition, SqlError> {
+        if !into_table {
+            let error = SqlError::new("42601", "WHERE clause not allowed with COPY TO").at(self.position());
+            return Err(error.with_hint("Try the COPY (SELECT ...) TO variant."));
+        }
+        let start = Offsets::new(self.sql).advance_to(self.words[self.at].span.start);
+        let blanks = self.sql[..start].chars().count() - "select 1".len();
+        let sql = format!("select 1{}{}", " ".repeat(blanks), &self.sql[start..]);
+        let first = self.at;
+        self.at += 1;
+        self.pass_condition()?;
+        let no_condition = |words: &Words<'_>| words.unexpected();
+        let Some(query) = super::parse(&sql)?.query() else { return Err(no_condition(self)) };
+        let SetExpr::Select(mut select) = *query.body else { return Err(no_condition(self)) };
+        let Some(expr) = select.selection.take().filter(|_| self.at > first + 1) else {
+            return Err(no_condition(self));
+        };
+        Ok(CopyCondition { sql, expr: Box::new(expr) })
+    }
+
+    /// Goes to the end of the condition: what of a SELECT may stand behind it, may not here.
+    fn pass_condition(&mut self) -> Result<(), SqlError> {
+        const CLAUSES: [&str; 11] =
+            ["group", "having", "window", "union", "intersect", "except", "order", "limit", "offset", "fetch", "for"];
+        while let Some(token) = self.peek() {
+            match token {
+                Token::LParen => drop(self.parenthesized()?),
+                Token::Placeholder(name) => {
+                    let message = format!("there is no parameter {name}");
+                    return Err(SqlError::new("42P02", message).at(self.position()));
+                }
+                _ if CLAUSES.iter().any(|clause| self.is(clause)) => return Err(self.unexpected()),
+                _ => self.at += 1,
+            }
+        }
+        Ok(())
     }
 
     fn place(&mut self) -> Result<CopyPlace, SqlError> {

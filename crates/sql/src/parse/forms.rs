@@ -317,6 +317,46 @@ fn exclude(tokens: &mut Vec<TokenWithSpan>, at: usize) {
     }
 }
 
+/// A text as its tree writes it, with what frames leave out behind them.
+fn with_exclusions(mut text: String) -> String {
+    let marked = format!("\"{MARKER}{EXCLUDE}");
+    while let Some(at) = text.find(&marked) {
+        let what = at + marked.len();
+        let Some(length) = text[what..].find('"') else { break };
+        let words = match &text[what..what + length] {
+            "row" => " EXCLUDE CURRENT ROW",
+            "group" => " EXCLUDE GROUP",
+            _ => " EXCLUDE TIES",
+        };
+        let end = what + length + 1;
+        let Some(close) = window_end(&text, end) else { break };
+        text.insert_str(close, words);
+        const ALONE: &str = "PARTITION BY ";
+        match text[end..].starts_with(", ") {
+            true => text.replace_range(at..end + 2, ""),
+            false => text.replace_range(at - ALONE.len()..end + usize::from(text[end..].starts_with(' ')), ""),
+        }
+    }
+    text
+}
+
+/// Where the parenthesis closes that is open here.
+fn window_end(text: &str, from: usize) -> Option<usize> {
+    let (mut depth, mut quote) = (0usize, None);
+    for (at, byte) in text.bytes().enumerate().skip(from) {
+        match (quote, byte) {
+            (Some(open), _) if byte == open => quote = None,
+            (Some(_), _) => {}
+            (None, b'\'' | b'"') => quote = Some(byte),
+            (None, b'(') => depth += 1,
+            (None, b')') if depth == 0 => return Some(at),
+            (None, b')') => depth -= 1,
+            _ => {}
+        }
+    }
+    None
+}
+
 #[cfg(feature = "query")]
 /// Which rows a window's frame leaves out, if that is what stands among those by which it is parted: `row`, `group` or `ties`.
 pub fn exclusion_of(part: &sqlparser::ast::Expr) -> Option<&str> {
@@ -507,7 +547,7 @@ fn rows(tokens: &mut Vec<TokenWithSpan>, at: usize) {
 
 /// A definition as its tree writes it, with PostgreSQL's words again for what stands in marked names.
 pub fn in_own_words(shown: &str) -> String {
-    let text = shown.replace(&format!("\"{MARKER}{ROWS}\"("), "ROWS FROM (");
+    let text = with_exclusions(shown.replace(&format!("\"{MARKER}{ROWS}\"("), "ROWS FROM ("));
     let mut text = super::joins::in_own_words(super::groups::in_own_words(&super::fields::in_own_words(text)));
     let marked = format!(" OF \"{MARKER}");
     while let Some(at) = text.find(&marked) {

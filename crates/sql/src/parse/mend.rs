@@ -113,11 +113,13 @@ pub fn mend(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     let joins = tokens.iter().any(|t| joins.contains(&keyword(Some(t))));
     let tokens = if joins { with_derived_values(words_of(tokens)) } else { tokens };
     let tokens = if has(&tokens, Keyword::TABLE) { without_table_queries(words_of(tokens)) } else { tokens };
+    let tokens = if has(&tokens, Keyword::EXISTS) { with_outputs(words_of(tokens)) } else { tokens };
     let tokens = if has(&tokens, Keyword::ONLY) { without_only(words_of(tokens)) } else { tokens };
     let first = tokens.iter().find(|t| !matches!(t.token, Token::Whitespace(_)));
     let changes = matches!(keyword(first), Keyword::MERGE | Keyword::WITH) && has(&tokens, Keyword::MERGE);
     let tokens = if changes { merged(tokens) } else { tokens };
-    let has_parts = has(&tokens, Keyword::SET) && tokens.iter().any(|t| t.token == Token::LBracket);
+    let assigns = has(&tokens, Keyword::SET) || has(&tokens, Keyword::INTO);
+    let has_parts = assigns && tokens.iter().any(|t| t.token == Token::LBracket);
     let tokens = if has_parts { super::element::with_parts(words_of(tokens)) } else { tokens };
     let tokens = if tokens.iter().any(|t| t.token == Token::Mul) {
         super::fields::with_fields(with_plain_rows(tokens))
@@ -349,7 +351,9 @@ fn with_operators_for_likes(mut tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan
 
 /// Without ONLY before the table that is read or changed.
 fn without_only(mut tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
-    let before = [Keyword::FROM, Keyword::UPDATE, Keyword::JOIN, Keyword::USING, Keyword::TRUNCATE, Keyword::INTO];
+    use Keyword::{FROM, INTO, JOIN, ON, TRUNCATE, UPDATE, USING};
+    // ON: of CREATE INDEX.
+    let before = [FROM, UPDATE, JOIN, USING, TRUNCATE, INTO, ON];
     let mut at = 1;
     while at + 1 < tokens.len() {
         let is_only = keyword(tokens.get(at)) == Keyword::ONLY
@@ -359,6 +363,21 @@ fn without_only(mut tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
             tokens.remove(at);
         }
         at += 1;
+    }
+    tokens
+}
+
+/// `EXISTS (SELECT)`, whose query has no outputs, with one.
+fn with_outputs(mut tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
+    for at in (3..tokens.len()).rev() {
+        let is_empty = tokens[at].token == Token::RParen
+            && keyword(tokens.get(at - 1)) == Keyword::SELECT
+            && tokens[at - 2].token == Token::LParen
+            && keyword(tokens.get(at - 3)) == Keyword::EXISTS;
+        if is_empty {
+            let output = spanned(&tokens[at], Token::Number("1".to_owned(), false));
+            tokens.insert(at, output);
+        }
     }
     tokens
 }

@@ -75,17 +75,12 @@ fn begins(words: &[&TokenWithSpan], with: &str) -> bool {
     expected.all(|text| words.next().is_some_and(|word| is_word(&word.token, text)))
 }
 
-fn is_word_at(words: &[&TokenWithSpan], at: usize, text: &str) -> bool {
-    words.get(at).is_some_and(|word| is_word(&word.token, text))
-}
-
 fn refuse(command: &str) -> Result<(), SqlError> {
     Err(SqlError::unsupported(command.to_uppercase()))
 }
 
 /// 0A000 for such a command.
 pub(super) fn check(words: &[&TokenWithSpan]) -> Result<(), SqlError> {
-    check_frames(words)?;
     if let Some(command) = COMMANDS.into_iter().find(|command| begins(words, command)) {
         return refuse(command);
     }
@@ -104,22 +99,6 @@ pub(super) fn check(words: &[&TokenWithSpan]) -> Result<(), SqlError> {
         };
     }
     Ok(())
-}
-
-/// A window's frame may leave out the rows around the current one; the text of a view, which others are shown, cannot say so.
-fn check_frames(words: &[&TokenWithSpan]) -> Result<(), SqlError> {
-    let is_view = is_word_at(words, 0, "create") && (1..5).any(|at| is_word_at(words, at, "view"));
-    if !is_view {
-        return Ok(());
-    }
-    let is_frame = |word: &TokenWithSpan| ["row", "preceding", "following"].iter().any(|end| is_word(&word.token, end));
-    let is_exclusion = |three: &&[&TokenWithSpan]| {
-        is_word(&three[1].token, "exclude") && is_frame(three[0]) && !is_word(&three[2].token, "no")
-    };
-    match words.windows(3).find(is_exclusion) {
-        Some(_) => Err(SqlError::unsupported("EXCLUDE in the frame of a view's window")),
-        None => Ok(()),
-    }
 }
 
 /// Of an ALTER TABLE: its first action stands behind the name, which may have a schema.
@@ -156,10 +135,6 @@ mod tests {
             ("drop operator if exists === (int, int)", "DROP OPERATOR"),
             ("refresh materialized view concurrently v", "REFRESH MATERIALIZED VIEW"),
             ("commit prepared 'x'", "COMMIT PREPARED"),
-            (
-                "create temp view v as select sum(a) over (rows current row exclude ties) from t",
-                "EXCLUDE in the frame of a view's window",
-            ),
         ] {
             assert_eq!(told(sql), ("0A000", format!("{what} is not supported")), "{sql}");
         }

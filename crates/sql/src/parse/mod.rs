@@ -7,6 +7,7 @@ pub mod analyze;
 pub mod copy;
 pub mod channel;
 mod element;
+mod elements;
 mod fields;
 mod forms;
 mod grammar;
@@ -21,6 +22,7 @@ mod words;
 mod role;
 mod scope;
 mod storage;
+mod unicode;
 mod upkeep;
 mod utility;
 
@@ -36,7 +38,8 @@ pub use scope::global_notice;
 pub use storage::{StorageOption, Stored, stored_of};
 pub use upkeep::Kept;
 
-pub use element::{Part, part_of};
+pub use element::{Part, part_of, parts_of};
+pub use elements::Element;
 pub use fields::row_of_fields;
 pub use forms::{Like, conflict_key, in_own_words, keys_and_carried, like_of, set_columns};
 #[cfg(feature = "query")]
@@ -158,6 +161,7 @@ pub fn parse(sql: &str) -> Result<Parsed, SqlError> {
     if next.token != Token::EOF {
         return Err(near(sql, &next));
     }
+    element::join_targets(&mut statement)?;
     refused::check_statement(&statement, &doubts)?;
     leave_notes(&mut statement, notes)?;
     storage::leave(&mut statement, &stored);
@@ -217,7 +221,23 @@ fn made_by_select_into(statement: Statement) -> Statement {
             _ => None,
         }
     }
-    let Statement::Query(mut query) = statement else { return statement };
+    let mut query = match statement {
+        Statement::Query(query) => query,
+        Statement::Explain { describe_alias, analyze, verbose, query_plan, estimate, statement, format, options } => {
+            let statement = Box::new(made_by_select_into(*statement));
+            return Statement::Explain {
+                describe_alias,
+                analyze,
+                verbose,
+                query_plan,
+                estimate,
+                statement,
+                format,
+                options,
+            };
+        }
+        other => return other,
+    };
     let Some(into) = take_into(&mut query.body) else { return Statement::Query(query) };
     let create = CreateTableBuilder::new(into.name).temporary(into.temporary).query(Some(query));
     Statement::CreateTable(create.build())
@@ -400,6 +420,11 @@ fn own_command(words: &[&TokenWithSpan], sql: &str) -> Result<Option<Parsed>, Sq
     if is(0, "explain") && is(1, "restart") {
         return ends_at(2, Parsed::ExplainRestart);
     }
+    if is(0, "create") && is(1, "schema") {
+        if let Some(utility) = elements::schema_of(words, sql)? {
+            return Ok(Some(Parsed::Utility(Box::new(utility))));
+        }
+    }
     if is(0, "copy") {
         return Ok(Some(Parsed::Copy(Box::new(copy::parse_copy(words, sql)?))));
     }
@@ -541,6 +566,13 @@ fn tokenize(sql: &str) -> Result<Vec<TokenWithSpan>, SqlError> {
 }
 
 fn whole_tokens(sql: &str) -> Result<Vec<TokenWithSpan>, SqlError> {
+    let Some((text, quotes)) = unicode::hidden(sql) else { return tokens_of(sql) };
+    let mut tokens = tokens_of(&text)?;
+    unicode::put(sql, &mut tokens, &quotes)?;
+    Ok(tokens)
+}
+
+fn tokens_of(sql: &str) -> Result<Vec<TokenWithSpan>, SqlError> {
     Tokenizer::new(&Grammar::default(), sql)
         .tokenize_with_location()
         .map_err(|e| SqlError::new("42601", lower_first(&e.message)).at(position(sql, e.location)))
@@ -631,7 +663,7 @@ fn may_have_many_digits(sql: &str) -> bool {
         let word = bytes[..at].trim_ascii_end().last().map(u8::to_ascii_lowercase);
         let inner = bytes[at + 1..].trim_ascii_start();
         let count = inner.iter().take_while(|b| b.is_ascii_digit()).count();
-        matches!(word, Some(b'e' | b'l' | b'p' | b'z')) && (count > 1 || count == 1 && inner[0] > b'6')
+        matches!(word, Some(b'd' | b'e' | b'l' | b'p' | b'z')) && (count > 1 || count == 1 && inner[0] > b'6')
     })
 }
 
@@ -647,7 +679,7 @@ fn digits_notice_at(tokens: &[&Token]) -> Option<Notice> {
         "timestamptz" | "current_timestamp" => ("TIMESTAMP", true),
         "localtimestamp" => ("TIMESTAMP", false),
         "time" | "localtime" => ("TIME", false),
-        "interval" => ("INTERVAL", false),
+        "interval" | "second" => ("INTERVAL", false),
         _ => return None,
     };
     let zone = if zoned { " WITH TIME ZONE" } else { "" };

@@ -21,6 +21,8 @@ pub(super) struct Doubts {
 pub(super) fn check_tokens(sql: &str, tokens: &[TokenWithSpan]) -> Result<Doubts, SqlError> {
     let mut doubts = Doubts::default();
     let mut last: Option<&TokenWithSpan> = None;
+    // A call's parenthesis, behind which IGNORE or RESPECT was met.
+    let mut is_treated = false;
     let (mut is_beside, mut breaks) = (false, false);
     for token in tokens {
         match &token.token {
@@ -46,6 +48,7 @@ pub(super) fn check_tokens(sql: &str, tokens: &[TokenWithSpan]) -> Result<Doubts
                 }
                 doubts.has_quoted_alias |= last.is_some_and(|last| may_end_expression(&last.token));
             }
+            Token::Word(word) if is_treated && word.keyword == Keyword::NULLS => return Err(near(sql, token)),
             Token::Word(word) => {
                 doubts.has_auto_increment |= word.keyword == Keyword::AUTO_INCREMENT;
                 let is_behind = match last.map(|last| &last.token) {
@@ -67,6 +70,8 @@ pub(super) fn check_tokens(sql: &str, tokens: &[TokenWithSpan]) -> Result<Doubts
             }
             _ => {}
         }
+        is_treated = matches!(&token.token, Token::Word(word) if matches!(word.keyword, Keyword::IGNORE | Keyword::RESPECT))
+            && matches!(last.map(|last| &last.token), Some(Token::RParen));
         (last, is_beside, breaks) = (Some(token), true, false);
     }
     Ok(doubts)

@@ -2,6 +2,7 @@
 //!
 //! They are read with the grammar's own parser, word by word.
 
+use super::elements::Element;
 use super::grammar::Grammar;
 use super::printed::parser_of;
 use super::role::{RoleCommand, RoleSpec};
@@ -26,7 +27,13 @@ pub enum Utility {
         name: ObjectName,
         if_not_exists: bool,
         temporary: bool,
+        unlogged: bool,
         clauses: SequenceClauses,
+    },
+    /// CREATE SCHEMA with what is in it, in the order in which it is made.
+    CreateSchemaOf {
+        schema: Box<Statement>,
+        elements: Vec<Element>,
     },
     AlterSequence {
         name: ObjectName,
@@ -364,8 +371,8 @@ fn closing(places: &[usize], tokens: &[TokenWithSpan], open: usize) -> Option<us
 pub(super) fn utility(sql: &str, words: &[&TokenWithSpan]) -> Result<Option<Utility>, SqlError> {
     let word = |i: usize| words.get(i).map_or(Keyword::NoKeyword, |t| keyword(t));
     let is_text = |i: usize, text: &str| words.get(i).is_some_and(|t| is_word(&t.token, text));
-    let temporary = matches!(word(1), Keyword::TEMP | Keyword::TEMPORARY);
-    let after = 1 + usize::from(temporary);
+    let is_sort = matches!(word(1), Keyword::TEMP | Keyword::TEMPORARY | Keyword::UNLOGGED);
+    let after = 1 + usize::from(is_sort);
     let ours = match word(0) {
         Keyword::CREATE => word(after) == Keyword::SEQUENCE || is_enum(words),
         Keyword::ALTER => {
@@ -416,10 +423,12 @@ fn command(p: &mut Parser<'_>) -> Read<Utility> {
         if !temporary && p.parse_keyword(Keyword::TYPE) {
             return create_enum(p);
         }
+        let unlogged = !temporary && p.parse_keyword(Keyword::UNLOGGED);
         p.expect_keyword(Keyword::SEQUENCE)?;
         let if_not_exists = p.parse_keywords(&[Keyword::IF, Keyword::NOT, Keyword::EXISTS]);
         let name = p.parse_object_name(false)?;
-        return Ok(Utility::CreateSequence { name, if_not_exists, temporary, clauses: sequence_clauses(p)? });
+        let clauses = sequence_clauses(p)?;
+        return Ok(Utility::CreateSequence { name, if_not_exists, temporary, unlogged, clauses });
     }
     if p.parse_keyword(Keyword::COMMENT) {
         return match keyword(&p.peek_nth_token(1)) {

@@ -387,6 +387,7 @@ impl Planner<'_> {
             output: (0..items.len()).map(|i| value_cell(width + i)).collect(),
             columns,
             long_columns: Vec::new(),
+            queries: None,
         });
         Ok((rel, returning))
     }

@@ -6,6 +6,7 @@
 //! | a relation that is read | SELECT on it |
 //! | the target of INSERT | INSERT; SELECT too with RETURNING or ON CONFLICT DO UPDATE, which asks for UPDATE besides |
 //! | the target of UPDATE, DELETE | UPDATE, DELETE; SELECT too where any column is read |
+//! | the target of COPY FROM | INSERT; SELECT too where its WHERE names a column |
 //! | the target of MERGE | what its actions do, and SELECT |
 //! | FOR UPDATE and its like | UPDATE too |
 //! | a view | the same of its owner on what it reads, all the way down |
@@ -137,7 +138,13 @@ impl Access {
     /// A statement of the grammar's, EXPLAIN included.
     pub fn check_statement(&self, statement: &Statement) -> Checked {
         match statement {
-            Statement::Explain { statement, .. } => self.check_statement(statement),
+            Statement::Explain { statement, .. } => match statement.as_ref() {
+                // Of what would be made there is no more than the query.
+                Statement::CreateTable(create) if let Some(query) = &create.query => {
+                    ask_through_views(self, |asker| checked(query.visit(&mut Walk::of(asker))))
+                }
+                statement => self.check_statement(statement),
+            },
             Statement::Query(_)
             | Statement::Insert(_)
             | Statement::Update(_)
@@ -161,7 +168,10 @@ impl Access {
         }
         match &copy.source {
             CopySource::Table { name, .. } => {
-                let wanted = if copy.into_table { Privileges::INSERT } else { Privileges::SELECT };
+                let wanted = match copy.into_table {
+                    true => with_select(Privileges::INSERT, reads_columns(copy.condition.iter().map(|c| &*c.expr))),
+                    false => Privileges::SELECT,
+                };
                 self.check_relation(&RelationName::of(&crate::parse::parse_name(name)?)?, wanted)
             }
             // Planned by itself.

@@ -14,6 +14,7 @@ use crate::cache::Prepared;
 use crate::charge::Charge;
 use crate::compiled::{Halt, Run, Scratch, change, rules};
 use crate::copy::CopyPlan;
+use crate::copy::condition::Condition;
 use crate::copy::convert::{Skipped, at_column, at_line, check_count, check_header, is_of_value, line_of, value_of};
 use crate::copy::encode::{Cells, Framing, Writer};
 use crate::copy::fields::Fields;
@@ -77,6 +78,8 @@ enum Sink {
 pub(super) struct CopyIn {
     plan: Arc<CopyPlan>,
     insert: Arc<Prepared>,
+    /// By the schema of `insert`.
+    condition: Option<Arc<Condition>>,
     splitter: Splitter,
     /// What the splitter holds, and chunks on their way to threads.
     charge: Charge,
@@ -214,7 +217,7 @@ impl Session {
         self.inner.begin_statement();
         self.constraints.start_statement();
         let plan = self.current(statement, plan)?;
-        let CopyPlan::From { table, columns, insert, format, place } = plan.as_ref() else {
+        let CopyPlan::From { table, columns, insert, condition, format, place } = plan.as_ref() else {
             unreachable!("invariant: a COPY FROM stays one");
         };
         let types: Vec<Option<Type>> = columns.iter().map(|&c| Some(table.def.columns[usize::from(c)].ty)).collect();
@@ -225,7 +228,10 @@ impl Session {
         }
         self.clock_read = self.clock_read && self.status() == TransactionStatus::Open;
         self.read_clock();
-        self.know_names(types.iter().flatten().copied(), &schema);
+        match condition {
+            Some(_) => self.know(&schema),
+            None => self.know_names(types.iter().flatten().copied(), &schema),
+        }
         let file = match place {
             CopyPlace::Client => None,
             CopyPlace::File(name) => Some(open(name)?),
@@ -236,6 +242,7 @@ impl Session {
             charge: Charge::of_query(Some(&self.engine)),
             plan: plan.clone(),
             insert,
+            condition: condition.clone(),
             clock: self.env.clock.clone(),
             sink: Sink::Undecided,
             batch: None,
@@ -583,6 +590,10 @@ impl Session {
         let schema = self.inner.schema().clone();
         if !Arc::ptr_eq(&schema, &copy.insert.schema) {
             copy.insert = self.replan(&copy.insert.clone())?;
+            if let Some(condition) = copy.condition.take() {
+                copy.condition = Some(Arc::new(condition.renewed(copy.insert_target(), &schema)?));
+                self.know(&schema);
+            }
         }
         let insert = copy.insert.clone();
         let Plan::Insert(plan) = &insert.plan else {
@@ -590,6 +601,7 @@ impl Session {
         };
         let format = copy.plan.format().clone();
         let name = copy.table().def.name.clone();
+        let condition = copy.condition.clone();
         let is_first = format.header != Header::No && chunk.line == 1;
         let mut count = 0;
         self.interrupt.limit_inline(None);
@@ -614,7 +626,11 @@ impl Session {
                     interrupt: &mut self.interrupt,
                     constraints: &mut self.constraints,
                 };
-                match change::insert_all(plan, &mut run, &mut copy.rows) {
+                let inserted = match &condition {
+                    Some(condition) => change::insert_if(&condition.expr, plan, &mut run, &mut copy.rows),
+                    None => change::insert_all(plan, &mut run, &mut copy.rows),
+                };
+                match inserted {
                     Ok(inserted) => count += inserted,
                     Err(Halt::Error(error)) if error.sqlstate == "23505" => {
                         return Err(at_line(error, &name, line_of(chunk, at, &format), None).into());
@@ -773,6 +789,14 @@ impl CopyIn {
         }
     }
 
+    /// The table as the rows are inserted into it.
+    fn insert_target(&self) -> &Arc<Table> {
+        match &self.insert.plan {
+            Plan::Insert(plan) => plan.tables[0].as_ref().expect("invariant: a change is to a stored table"),
+            _ => unreachable!("invariant: seen when the COPY began"),
+        }
+    }
+
     /// Whether a row is its values and nothing else: nothing is computed, and nothing is checked but nulls and keys.
     fn takes_plain_rows(&self) -> bool {
         let defs = &self.table().def.columns;
@@ -781,7 +805,7 @@ impl CopyIn {
         let Plan::Insert(plan) = &self.insert.plan else {
             return false;
         };
-        !has_default && plan.is_plain()
+        !has_default && self.condition.is_none() && plan.is_plain()
     }
 
     fn target(&self) -> Target {

@@ -179,6 +179,75 @@ impl Array {
         Ok(())
     }
 
+    /// Puts the items of another array within these bounds, which of dimensions that are there may be open.
+    pub fn set_slice(&mut self, bounds: &[(Option<i64>, Option<i64>)], other: Array) -> Result<(), SqlError> {
+        let too_small = || SqlError::new("2202E", "source array too small");
+        check_dimensions(bounds.len())?;
+        if self.dimensions.is_empty() {
+            return self.begin_with(bounds, other);
+        }
+        if self.dimensions.len() < bounds.len() {
+            return Err(SqlError::new("2202E", "wrong number of array subscripts"));
+        }
+        let mut ranges = Vec::with_capacity(self.dimensions.len());
+        for (i, dimension) in self.dimensions.iter().enumerate() {
+            let first = i64::from(dimension.lower);
+            let last = first + i64::from(dimension.length) - 1;
+            let (low, high) = bounds.get(i).copied().unwrap_or((None, None));
+            let (low, high) = (low.unwrap_or(first), high.unwrap_or(last));
+            if low > high {
+                return Err(SqlError::new("2202E", "upper bound cannot be less than lower bound"));
+            }
+            if self.dimensions.len() > 1 && (low < first || high > last) {
+                return Err(SqlError::new("2202E", "array subscript out of range"));
+            }
+            ranges.push((low, high));
+        }
+        let size = ranges.iter().fold(1i64, |size, (low, high)| size.saturating_mul(high - low + 1));
+        if (other.items.len() as i64) < size {
+            return Err(too_small());
+        }
+        let mut at: Vec<i64> = ranges.iter().map(|(low, _)| *low).collect();
+        for item in other.items.into_iter().take(size as usize) {
+            match at.as_slice() {
+                [one] => self.set(*one, item)?,
+                several => self.set_within(several, item)?,
+            }
+            for (place, (low, high)) in at.iter_mut().zip(&ranges).rev() {
+                *place += 1;
+                if *place <= *high {
+                    break;
+                }
+                *place = *low;
+            }
+        }
+        Ok(())
+    }
+
+    /// The same of an array without dimensions, which gets those of the bounds.
+    fn begin_with(&mut self, bounds: &[(Option<i64>, Option<i64>)], other: Array) -> Result<(), SqlError> {
+        let too_large = || SqlError::new("54000", "array size exceeds the maximum allowed (134217727)");
+        let mut dimensions = Vec::with_capacity(bounds.len());
+        for bound in bounds {
+            let (Some(low), Some(high)) = *bound else {
+                let detail =
+                    "When assigning to a slice of an empty array value, slice boundaries must be fully specified.";
+                let message = "array slice subscript must provide both boundaries";
+                return Err(SqlError::new("2202E", message).with_detail(detail));
+            };
+            let length = u32::try_from(high - low + 1).ok().filter(|&n| n < 1 << 27).ok_or_else(too_large)?;
+            dimensions.push(Dimension { length, lower: low as i32 });
+        }
+        let size = dimensions.iter().fold(1u64, |size, dimension| size.saturating_mul(dimension.length.into()));
+        if (other.items.len() as u64) < size {
+            return Err(SqlError::new("2202E", "source array too small"));
+        }
+        if size > 0 {
+            *self = Array { dimensions, items: other.items.into_iter().take(size as usize).collect() };
+        }
+        Ok(())
+    }
+
     /// Puts a value at a subscript of an array with one dimension, or with none; what lies between is null.
     pub fn set(&mut self, subscript: i64, value: Datum) -> Result<(), SqlError> {
         let lower = match self.dimensions.as_slice() {

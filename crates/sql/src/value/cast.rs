@@ -148,8 +148,8 @@ pub fn needs_clock(from: Type, to: Type) -> bool {
         ty => ty == Type::Timestamptz,
     };
     let moment = |ty| match ty {
-        Type::Array(element) => matches!(*element, Type::Date | Type::Timestamp),
-        ty => matches!(ty, Type::Date | Type::Timestamp),
+        Type::Array(element) => matches!(*element, Type::Date | Type::Timestamp | Type::Time),
+        ty => matches!(ty, Type::Date | Type::Timestamp | Type::Time),
     };
     let styled = |ty| match ty {
         Type::Array(element) => has_style(*element),

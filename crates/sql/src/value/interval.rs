@@ -7,9 +7,11 @@
 //! the length without both. Bytes compare as intervals do, but for the last eight (`Type::key_bytes`).
 
 mod arithmetic;
+mod limit;
 mod parse;
 
 pub(crate) use arithmetic::*;
+pub(crate) use limit::Limit;
 pub(crate) use parse::{Fields, Unit, read};
 
 use super::datetime::{DAY_US, HOUR_US, MINUTE_US, SECOND_US};

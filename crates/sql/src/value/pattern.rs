@@ -9,7 +9,7 @@ use crate::error::SqlError;
 /// `escape`: `None` for `ESCAPE ''`. `fold`: ILIKE. Bytes that are not UTF-8 (of `bytea`) count as one character each.
 pub fn like(value: &[u8], pattern: &[u8], escape: Option<char>, fold: bool) -> Result<bool, SqlError> {
     if fold {
-        let lower = |bytes: &[u8]| String::from_utf8_lossy(bytes).to_lowercase().into_bytes();
+        let lower = |bytes: &[u8]| super::text::lower(&String::from_utf8_lossy(bytes)).into_bytes();
         return matches(&lower(value), &lower(pattern), escape);
     }
     matches(value, pattern, escape)

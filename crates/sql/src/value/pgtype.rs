@@ -17,6 +17,7 @@
 //! | int2vector, oidvector | 22, 30 | -1 | -1 |
 //! | an enum | its own | 4 | -1 |
 
+use super::interval::Limit;
 use crate::catalog::{names, oid};
 use freshet_engine::catalog::Schema;
 use freshet_engine::schema::{EnumId, OidKind, SystemKind, TimeKind, Type, VectorKind};
@@ -220,19 +221,18 @@ fn modifier(ty: Type) -> i32 {
         Type::Char(n) | Type::Varchar(n) if n <= LENGTH_MAX => n as i32 + 4,
         Type::Decimal { precision, scale } => numeric_modifier(precision.into(), scale.into()),
         Type::Numeric { typmod: Some((precision, scale)) } => numeric_modifier(precision, scale),
-        Type::Rounded(TimeKind::Interval, digits) => INTERVAL_FIELDS | i32::from(digits),
+        Type::Rounded(TimeKind::Interval, digits) => Limit::of(digits).modifier(),
         Type::Rounded(_, digits) => digits.into(),
         _ => -1,
     }
 }
 
-/// All fields, in the high half of an interval's modifier.
-const INTERVAL_FIELDS: i32 = 0x7fff << 16;
-
-/// A type of times with its modifier; of an interval that is not limited to some fields.
+/// A type of times with its modifier.
 fn with_digits(plain: Type, modifier: i32) -> Type {
-    let digits = if plain == Type::Interval { modifier ^ INTERVAL_FIELDS } else { modifier };
-    u8::try_from(digits)
+    if plain == Type::Interval {
+        return Limit::of_modifier(modifier).and_then(|limit| plain.rounded(limit.number())).unwrap_or(plain);
+    }
+    u8::try_from(modifier)
         .ok()
         .filter(|digits| *digits <= SECOND_DIGITS_MAX)
         .and_then(|n| plain.rounded(n))
@@ -497,6 +497,7 @@ pub fn format_type(ty: Type) -> String {
         Type::Decimal { precision, scale } => format!("{name}({precision},{scale})"),
         Type::Numeric { typmod: Some((precision, scale)) } => format!("{name}({precision},{scale})"),
         Type::Array(element) => format!("{}[]", format_type(*element)),
+        Type::Rounded(TimeKind::Interval, limit) => format!("{name}{}", Limit::of(limit).name()),
         // The digits stand behind the first word.
         Type::Rounded(_, digits) => match name.split_once(' ') {
             Some((first, rest)) => format!("{first}({digits}) {rest}"),

@@ -2,11 +2,11 @@
 //!
 //! Output appends to the caller's buffer and allocates nothing for integers, decimals, text, dates and times.
 
-use super::interval::Interval;
+use super::interval::{Interval, Limit};
 use super::zone::Clock;
 use super::{Datum, array, datetime, digits, fault, float, interval, json, label, numeric, oid, pgtype, record};
 use crate::error::SqlError;
-use freshet_engine::schema::{SystemKind, Type, Value};
+use freshet_engine::schema::{SystemKind, TimeKind, Type, Value};
 
 /// The input function: white space around numbers is skipped, length and precision of the type are applied.
 pub(crate) fn read(ty: Type, text: &[u8], clock: &Clock) -> Result<Datum, SqlError> {
@@ -42,7 +42,7 @@ pub(crate) fn read(ty: Type, text: &[u8], clock: &Clock) -> Result<Datum, SqlErr
         }
         Type::Bytea => Datum::Bytes(read_bytea(text)?),
         Type::Date => Datum::Int(datetime::read_date(text, clock)?),
-        Type::Time => Datum::Int(datetime::read_time(text)?),
+        Type::Time => Datum::Int(datetime::read_time(text, clock)?),
         Type::Timestamp => Datum::Int(datetime::read_timestamp(text, clock)?),
         Type::Timestamptz => Datum::Int(datetime::read_timestamptz(text, clock)?),
         Type::Uuid => Datum::Uuid(read_uuid(text)?),
@@ -50,6 +50,10 @@ pub(crate) fn read(ty: Type, text: &[u8], clock: &Clock) -> Result<Datum, SqlErr
         Type::Json => json::read_json(check_text(text)?)?,
         Type::Jsonb => json::read_jsonb(check_text(text)?)?,
         Type::Array(element) => array::read(*element, check_text(text)?, clock)?,
+        Type::Rounded(TimeKind::Interval, limit) => {
+            let limit = Limit::of(limit);
+            Datum::Bytes(limit.apply(interval::read(check_text(text)?, limit.fields())?).to_stored())
+        }
         Type::Rounded(kind, digits) => rounded(read(kind.plain(), text, clock)?, digits),
     })
 }
@@ -78,7 +82,7 @@ pub(crate) fn rounded(datum: Datum, digits: u8) -> Datum {
         Datum::Int(us) => Datum::Int(datetime::rounded(us, digits.into())),
         Datum::Bytes(stored) => {
             let span = Interval::from_stored(&stored);
-            Datum::Bytes(Interval { us: datetime::rounded(span.us, digits.into()), ..span }.to_stored())
+            Datum::Bytes(Limit::of(digits).apply(span).to_stored())
         }
         other => other,
     }
@@ -429,4 +433,35 @@ fn write_uuid(value: u128, out: &mut Vec<u8>) {
         }
         out.push(HEX[(value >> (124 - 4 * digit)) as usize & 15]);
     }
+}
+
+/// Each letter in its other case, as C's library has it: one letter for one, whatever stands beside it (`STRAßE`).
+pub(crate) fn upper(text: &str) -> String {
+    text.chars().map(upper_letter).collect()
+}
+
+pub(crate) fn lower(text: &str) -> String {
+    text.chars().map(lower_letter).collect()
+}
+
+pub(crate) fn upper_letter(c: char) -> char {
+    match c {
+        // Greek letters with an iota below have one that is written beside them in capitals.
+        '\u{1f80}'..='\u{1f87}' | '\u{1f90}'..='\u{1f97}' | '\u{1fa0}'..='\u{1fa7}' => moved(c, 8),
+        '\u{1fb3}' | '\u{1fc3}' | '\u{1ff3}' => moved(c, 9),
+        _ => only(c.to_uppercase()).unwrap_or(c),
+    }
+}
+
+pub(crate) fn lower_letter(c: char) -> char {
+    // Of more than one letter is that of the capital i with a dot alone, which is a small i.
+    only(c.to_lowercase()).unwrap_or('i')
+}
+
+fn moved(c: char, by: u32) -> char {
+    char::from_u32(c as u32 + by).unwrap_or(c)
+}
+
+fn only(mut letters: impl Iterator<Item = char>) -> Option<char> {
+    letters.next().filter(|_| letters.next().is_none())
 }

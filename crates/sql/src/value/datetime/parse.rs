@@ -71,7 +71,10 @@ pub(crate) fn read_date(text: &[u8], clock: &Clock) -> Result<i64, SqlError> {
 }
 
 /// Reads a `time`: microseconds since midnight.
-pub(crate) fn read_time(text: &[u8]) -> Result<i64, SqlError> {
+pub(crate) fn read_time(text: &[u8], clock: &Clock) -> Result<i64, SqlError> {
+    if is_now(text) {
+        return Ok(shown(clock).rem_euclid(DAY_US));
+    }
     // A date before the time is not looked at.
     match parse(text, true, DateOrder::Mdy).map_err(|r| refuse(r, "time", text))? {
         Moment::At { time, .. } => Ok(time),
@@ -87,6 +90,11 @@ pub(crate) fn read_timestamp(text: &[u8], clock: &Clock) -> Result<i64, SqlError
 /// Reads a `timestamptz`; without a zone of its own it is a local time of the clock's.
 pub(crate) fn read_timestamptz(text: &[u8], clock: &Clock) -> Result<i64, SqlError> {
     read_moment(text, true, clock)
+}
+
+/// Whether a time is the clock's.
+fn is_now(text: &[u8]) -> bool {
+    text.trim_ascii().eq_ignore_ascii_case(b"now")
 }
 
 /// Whether a date or timestamp means the same by every clock.
@@ -114,9 +122,11 @@ pub(crate) fn is_read_by_clock(text: &[u8], to: Type) -> bool {
     match to.unrounded() {
         Type::Date | Type::Timestamp => !is_fixed(text, false),
         Type::Timestamptz => !is_fixed(text, true),
+        Type::Time => is_now(text),
         Type::Array(element) => match *element {
             Type::Timestamptz => true,
             Type::Date | Type::Timestamp => elements(text).any(|element| !is_fixed(element, false)),
+            Type::Time => elements(text).any(is_now),
             _ => false,
         },
         _ => false,

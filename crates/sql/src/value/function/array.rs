@@ -245,10 +245,12 @@ impl Function {
         Function { id: FunctionId::Array(ArrayFunction::Set), arguments: arguments.into(), result: array }
     }
 
-    /// The array of `UPDATE ... SET array[i:j] = other`: the array, the other, the bounds.
-    pub fn set_slice(array: Type) -> Function {
-        let arguments = [array, array, Type::Int4, Type::Int4].into();
-        Function { id: FunctionId::Array(ArrayFunction::SetSlice), arguments, result: array }
+    /// The array of `UPDATE ... SET array[i:j] = other`: the array, the other, by bits which bounds are given, two bounds for each dimension.
+    pub fn set_slice(array: Type, dimensions: usize) -> Result<Function, SqlError> {
+        crate::value::array::check_dimensions(dimensions)?;
+        let mut arguments = vec![array, array];
+        arguments.extend(std::iter::repeat_n(Type::Int4, 1 + 2 * dimensions));
+        Ok(Function { id: FunctionId::Array(ArrayFunction::SetSlice), arguments: arguments.into(), result: array })
     }
 }
 
@@ -460,17 +462,11 @@ fn set(a: &Arguments<'_>, whole_slice: bool) -> Result_ {
     if a.is_null(1) {
         return Ok(array.to_datum(of));
     }
-    let (low, high) = (a.int(2), a.int(3));
-    if low > high {
-        return Err(SqlError::new("2202E", "upper bound cannot be less than lower bound"));
-    }
-    let given = a.array(1).items;
-    if (given.len() as i64) < high - low + 1 {
-        return Err(SqlError::new("2202E", "source array too small"));
-    }
-    for (at, item) in (low..=high).zip(given) {
-        array.set(at, item)?;
-    }
+    let given = a.int(2);
+    let bound = |at: usize| (given >> (at - 3) & 1 == 1).then(|| a.int(at));
+    let bounds: Vec<(Option<i64>, Option<i64>)> =
+        (3..a.len()).step_by(2).map(|at| (bound(at), bound(at + 1))).collect();
+    array.set_slice(&bounds, a.array(1))?;
     Ok(array.to_datum(of))
 }
 

@@ -53,8 +53,8 @@ fn one(function: &Function, value: &[u8]) -> Result<Datum, SqlError> {
         }
         FunctionId::BitLength => count(value.len() * 8),
         FunctionId::Md5 => md5_hex(value),
-        FunctionId::Lower => datum(as_str(value).to_lowercase().as_bytes()),
-        FunctionId::Upper => datum(as_str(value).to_uppercase().as_bytes()),
+        FunctionId::Lower => datum(text::lower(as_str(value)).as_bytes()),
+        FunctionId::Upper => datum(text::upper(as_str(value)).as_bytes()),
         FunctionId::Initcap => datum(initcap(as_str(value)).as_bytes()),
         FunctionId::Reverse => datum(as_str(value).chars().rev().collect::<String>().as_bytes()),
         FunctionId::Ascii => Datum::Int(as_str(value).chars().next().map_or(0, |c| i64::from(c as u32))),
@@ -128,11 +128,7 @@ fn initcap(value: &str) -> String {
     let mut out = String::with_capacity(value.len());
     let mut in_word = false;
     for c in value.chars() {
-        if in_word {
-            out.extend(c.to_lowercase());
-        } else {
-            out.extend(c.to_uppercase());
-        }
+        out.push(if in_word { text::lower_letter(c) } else { text::upper_letter(c) });
         in_word = c.is_alphanumeric();
     }
     out

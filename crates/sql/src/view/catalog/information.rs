@@ -10,12 +10,13 @@ use crate::bind::through;
 use crate::catalog::{names, oid};
 use crate::role::acl::{self, Kind as AclKind, Privileges};
 use crate::role::{self, Access};
+use crate::value::interval::Limit;
 use crate::value::{Datum, pgtype};
 use freshet_engine::catalog::{
     Action, CheckOption, ColumnRole, Constraint, ConstraintKind, ForeignKey, Grant, Index, NamespaceId, RoleId, Schema,
     Sequence, Table,
 };
-use freshet_engine::schema::Type;
+use freshet_engine::schema::{TimeKind, Type};
 use std::sync::Arc;
 
 /// Their rows name the database, which is the session's.
@@ -75,6 +76,7 @@ pub static SOURCES: &[Source] = &[
             "numeric_precision_radix",
             "numeric_scale",
             "datetime_precision",
+            "interval_type",
             "collation_catalog",
             "collation_schema",
             "collation_name",
@@ -394,6 +396,7 @@ struct Measures {
     radix: Option<i32>,
     scale: Option<i32>,
     datetime: Option<i32>,
+    fields: Option<String>,
 }
 
 /// The most bytes of a text without a limit, as PostgreSQL says.
@@ -416,6 +419,11 @@ fn measures(ty: Type) -> Measures {
         Type::Date => Measures { datetime: Some(0), ..Measures::default() },
         Type::Time | Type::Timestamp | Type::Timestamptz | Type::Interval => {
             Measures { datetime: Some(6), ..Measures::default() }
+        }
+        Type::Rounded(TimeKind::Interval, limit) => {
+            let limit = Limit::of(limit);
+            let datetime = Some(limit.digits().map_or(6, i32::from));
+            Measures { datetime, fields: limit.of_fields(), ..Measures::default() }
         }
         Type::Rounded(_, digits) => Measures { datetime: Some(digits.into()), ..Measures::default() },
         _ => Measures::default(),
@@ -500,6 +508,7 @@ fn column_row(
         measures.radix,
         measures.scale,
         measures.datetime,
+        measures.fields,
         collation.map(|_| database),
         collation.map(|_| "pg_catalog"),
         collation,
