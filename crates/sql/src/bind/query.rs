@@ -59,6 +59,32 @@ struct Tail<'a> {
     locks: &'a [LockClause],
 }
 
+/// Which outputs tell rows apart or put them in order: where they are literals these are text, whatever the rows are for.
+pub fn settled_outputs(select: &Select, order: &[&ast::OrderByExpr]) -> Vec<bool> {
+    let grouped: &[ast::Expr] = match &select.group_by {
+        GroupByExpr::Expressions(list, _) => list,
+        GroupByExpr::All(_) => &[],
+    };
+    let ordered = order.iter().map(|by| &by.expr);
+    let number = |expr: &ast::Expr| match expr {
+        ast::Expr::Value(value) => match &value.value {
+            ast::Value::Number(number, _) => number.to_string().parse::<usize>().ok(),
+            _ => None,
+        },
+        _ => None,
+    };
+    let numbers: Vec<usize> = ordered.clone().chain(grouped).filter_map(number).collect();
+    let is_named = |item: &SelectItem| match item {
+        SelectItem::ExprWithAlias { alias, .. } => {
+            ordered.clone().any(|expr| matches!(expr, ast::Expr::Identifier(name) if fold(name) == fold(alias)))
+        }
+        _ => false,
+    };
+    let is_distinct = matches!(select.distinct, Some(Distinct::Distinct));
+    let items = select.projection.iter().enumerate();
+    items.map(|(at, item)| is_distinct || numbers.contains(&(at + 1)) || is_named(item)).collect()
+}
+
 fn qualified(source: &str, column: &str) -> ast::Expr {
     ast::Expr::CompoundIdentifier([source, column].map(|name| ast::Ident::with_quote('"', name)).to_vec())
 }
@@ -234,6 +260,7 @@ impl Binder<'_> {
         }
         self.aggregates = Some(Vec::new());
         self.output_types = stored_types;
+        self.settle_outputs(&settled_outputs(select, &tail.order));
         let mut items = self.items(projection, &scope)?;
         self.output_types = Vec::new();
         if distinct {
@@ -422,6 +449,12 @@ impl Binder<'_> {
             return Err(SqlError::new("54011", message).into());
         }
         Ok(items)
+    }
+
+    /// Literals among these outputs are text.
+    pub fn settle_outputs(&mut self, settled: &[bool]) {
+        let types = self.output_types.iter_mut().zip(settled);
+        types.filter(|(_, is_settled)| **is_settled).for_each(|(ty, _)| *ty = Type::Text);
     }
 
     /// The columns of the nearest source around this query that is called so, as this query names them.

@@ -9,6 +9,7 @@ use super::plan::{
     Cte, FromRel, Halves, Output, Pending, PerRow, Planner, Reached, Rel, as_unsupported, df, numbered_name, output,
     refuse, subquery_of,
 };
+use super::walks::{Walked, walked};
 use crate::bind::change::is_change;
 use crate::bind::expr::Bound;
 use crate::bind::from::{alias_parts, check_condition, left_of_using, rename, right_of_using, within_from};
@@ -21,7 +22,7 @@ use crate::bind::{Bind, Binder, PLACEHOLDERS, locks_for};
 use crate::define::view::tables_of;
 use crate::error::SqlError;
 use crate::expr::Expr;
-use crate::parse::columns_and_alias;
+use crate::parse::{Walk, columns_and_alias, walk_of};
 use crate::value::Datum;
 use crate::value::operator::BinaryOp;
 use crate::view::{Cells, Relation};
@@ -512,18 +513,21 @@ impl Planner<'_> {
                 let name = fold(ident);
                 let mut state = self.state.borrow_mut();
                 let found = state.ctes.iter().rev().find(|cte| cte.name == name);
-                let found = found.map(|cte| (cte.name.clone(), cte.rel.clone(), cte.around.clone()));
-                found.map(|(name, mut rel, around)| -> Bind<(String, Rel)> {
+                let found = found.map(|cte| (cte.name.clone(), cte.rel.clone(), cte.around.clone(), cte.added));
+                found.map(|(name, mut rel, around, added)| -> Bind<(String, Rel, usize)> {
                     rel.plan = df(read_again(rel.plan, &mut state.readings))?;
                     state.reached.extend(around.into_iter().map(Reached::ByWith));
-                    Ok((name, rel))
+                    Ok((name, rel, added))
                 })
             }
             _ => None,
         };
-        if let Some((name, rel)) = cte.transpose()? {
+        if let Some((name, rel, added)) = cte.transpose()? {
+            let width = rel.columns.len() as u16;
             let (rel, present) = self.with_presence(rel, nulls)?;
-            return self.entry(rel, alias.unwrap_or(name), names, false).map(|entry| entry.told_by(present));
+            let mut entry = self.entry(rel, alias.unwrap_or(name), names, false)?;
+            entry.sources[0].0.merged.extend(width - added as u16..width);
+            return Ok(entry.told_by(present));
         }
         if let [ast::ObjectNamePart::Identifier(ident)] = name.0.as_slice()
             && self.state.borrow().silent_ctes.contains(&fold(ident))
@@ -873,8 +877,14 @@ impl Planner<'_> {
             };
             let (name, names) = alias_parts(Some(alias)).map_err(as_unsupported)?;
             let name = name.expect("an alias has a name");
+            let walk = names.last().and_then(|column| walk_of(column));
+            let mut names = names;
+            names.truncate(names.len() - usize::from(walk.is_some()));
             let reached = self.reached();
             let recursive = with.recursive && names_itself(query, &name);
+            if walk.is_some() && !recursive {
+                return Err(SqlError::new("42601", "WITH query is not recursive").into());
+            }
             let rel = match recursive {
                 _ if is_change(query) && !is_statement => {
                     let message = "WITH clause containing a data-modifying statement must be at the top level";
@@ -883,7 +893,12 @@ impl Planner<'_> {
                 _ if is_change(query) => self.change_within(binder, &name, query)?,
                 is_recursive => {
                     let rel = match is_recursive {
-                        true => self.recursive(binder, query, &name, &names)?,
+                        true => {
+                            let rel = self.recursive(binder, query, (&name, &mut names), walk.as_ref())?;
+                            // What follows are the columns that are added, if any.
+                            names.truncate(rel.columns.len());
+                            rel
+                        }
                         false => self.query(binder, query)?,
                     };
                     Some(self.query_within(cte, rel, query_of, self.reached_out(reached).is_empty())?)
@@ -895,12 +910,19 @@ impl Planner<'_> {
             };
             rename_outputs(&mut rel, &name, &names)?;
             let around = self.reached_out(reached);
-            self.state.borrow_mut().ctes.push(Cte { name, rel, around });
+            self.state.borrow_mut().ctes.push(Cte { name, rel, around, added: 0 });
         }
         Ok(())
     }
 
-    fn recursive(&self, binder: &mut Binder<'_>, query: &ast::Query, name: &str, names: &[String]) -> Bind<Rel> {
+    /// `names`: the columns as they are called, to which those are added that `walk` asks for.
+    fn recursive(
+        &self,
+        binder: &mut Binder<'_>,
+        query: &ast::Query,
+        (name, names): (&str, &mut Vec<String>),
+        walk: Option<&Walk>,
+    ) -> Bind<Rel> {
         let SetExpr::SetOperation { op: ast::SetOperator::Union, set_quantifier, left, right } = query.body.as_ref()
         else {
             let message = format!(
@@ -920,6 +942,18 @@ impl Planner<'_> {
         }
         let all = *set_quantifier == ast::SetQuantifier::All;
         super::recursion::check_term(name, right)?;
+        let mut terms = None;
+        let mut added = 0;
+        if let Some(walk) = walk {
+            let mut shape = self.tried(binder, left)?;
+            rename_outputs(&mut shape, name, names)?;
+            added = 2 * usize::from(walk.cycle.is_some()) + usize::from(walk.search.is_some());
+            let own = shape.columns.iter().map(|column| column.name.clone()).collect();
+            let Walked { first, term, names: all } = walked(name, walk, [left, right], &shape, own)?;
+            *names = all;
+            terms = Some((first, term));
+        }
+        let (left, right) = terms.as_ref().map_or((left.as_ref(), right.as_ref()), |(first, term)| (first, term));
         let anchor = self.set_operand(binder, left)?;
         // A computed number's scale is that of one row: the rows that follow have their own.
         let types: Vec<Type> = anchor.columns.iter().map(Output::declared).collect();
@@ -942,7 +976,7 @@ impl Planner<'_> {
         let outputs = columns.map(|c| (DfExpr::Column(c.column.clone()), c)).collect();
         let itself = self.project(df(df(scan)?.build())?, outputs, false)?;
         let mark = self.recursion_mark();
-        self.state.borrow_mut().ctes.push(Cte { name: name.to_owned(), rel: itself, around: vec![mark] });
+        self.state.borrow_mut().ctes.push(Cte { name: name.to_owned(), rel: itself, around: vec![mark], added });
         let term = self.set_operand(binder, right);
         self.state.borrow_mut().ctes.pop();
         self.state.borrow_mut().reached.retain(|reached| reached.level() != mark);

@@ -30,7 +30,9 @@ use super::template::Holes;
 use super::window::Window;
 use super::with::{Part, is_volatile};
 use crate::bind::expr::{Bound, folded, table_oid};
-use crate::bind::query::{Folds, Item, OrderItem, add_dependents, check_direct, order_items, over_groups};
+use crate::bind::query::{
+    Folds, Item, OrderItem, add_dependents, check_direct, order_items, over_groups, settled_outputs,
+};
 use crate::bind::record::{RECORD, by_fields, column_with_values, fields_of, must_compare, row_columns};
 use crate::bind::scope::{Found, Merged, Scope, ScopeColumn, ScopeSource};
 use crate::bind::{Beyond, Bind, Binder, Mark, PLACEHOLDERS, Parts, Refusal};
@@ -42,7 +44,7 @@ use crate::parse::distinct_keys;
 use crate::rows::Column;
 use crate::statistics::TableStatistics;
 use crate::value::Datum;
-use crate::value::cast::{CastContext, common_type, is_float, without_modifier};
+use crate::value::cast::{CastContext, common_type, has_forms, without_modifier};
 use crate::value::operator::{BinaryOp, BinaryOperator};
 use datafusion::catalog::default_table_source::provider_as_source;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
@@ -184,6 +186,8 @@ pub(super) struct Cte {
     pub rel: Rel,
     /// Which levels' rows it is about, and which recursions' ([`Planner::recursion_mark`]).
     pub around: Vec<usize>,
+    /// Its last columns that no star shows within it.
+    pub added: usize,
 }
 
 /// A level whose row was asked for, by its place among them.
@@ -697,7 +701,7 @@ impl<'a> Planner<'a> {
         for (i, output) in columns.into_iter().enumerate() {
             let value = DfExpr::Column(output.column.clone());
             keys.push(key(value.clone(), output.ty).alias(format!("k{i}")));
-            let given = if super::compute::Key::shows_more(output.ty) {
+            let given = if has_forms(output.ty) {
                 shown.push(plain_aggregate(first_value_udaf(), vec![value], false, None).alias(format!("a{i}")));
                 format!("a{i}")
             } else {
@@ -1056,10 +1060,13 @@ impl<'a> Planner<'a> {
         self.state.borrow_mut().sets = Some(Vec::new());
         // Who reads a row of a function from outside takes it apart: there it is its fields.
         let projection = if is_outermost { select.projection.clone() } else { spread_rows(&select.projection) };
+        let settled = settled_outputs(select, order);
+        binder.settle_outputs(&settled);
         let items = binder.items(&projection, &scope);
         binder.output_types = Vec::new();
         let mut items = items?;
-        let untyped = untyped_items(&projection, items.len());
+        let mut untyped = untyped_items(&projection, items.len());
+        untyped.iter_mut().zip(settled).for_each(|(untyped, is_settled)| *untyped &= !is_settled);
         let mut order = binder.order(order, &items, distinct, &scope)?;
         let mut on = self.distinct_on(binder, select, &items, &order, &scope)?;
         let sets = self.state.borrow_mut().sets.take();
@@ -1547,7 +1554,7 @@ impl<'a> Planner<'a> {
         for (i, (expr, ty)) in keys.iter().enumerate() {
             must_compare(*ty, "equality")?;
             let value = self.with_leaves(leaves, |l| l.convert(expr, *ty))?;
-            let column = if super::compute::Key::shows_more(*ty) {
+            let column = if has_forms(*ty) {
                 // Of equal numbers that are written differently the first is shown.
                 groups.push(key(value.clone(), *ty).alias(named('g', i)));
                 folded.push(plain_aggregate(first_value_udaf(), vec![value], false, None).alias(named('n', i)));
@@ -1630,7 +1637,7 @@ impl<'a> Planner<'a> {
     }
 
     /// An operand as it is by itself, which says nothing of parameters yet.
-    fn tried(&self, binder: &mut Binder<'_>, body: &SetExpr) -> Bind<Rel> {
+    pub(super) fn tried(&self, binder: &mut Binder<'_>, body: &SetExpr) -> Bind<Rel> {
         let (parameters, parts) = (binder.parameters.clone(), self.parts.borrow().len());
         let operand = self.set_operand(binder, body);
         binder.parameters = parameters;
@@ -2630,8 +2637,8 @@ pub fn aggregate_call(
             let arg = if aggregate.distinct { key(arg, ty) } else { arg };
             return Ok((count_udaf(), vec![arg], result));
         }
-        AggregateFunction::Min if is_float(ty) => fold(Kind::Least),
-        AggregateFunction::Max if is_float(ty) => fold(Kind::Greatest),
+        AggregateFunction::Min if has_forms(ty) => fold(Kind::Least),
+        AggregateFunction::Max if has_forms(ty) => fold(Kind::Greatest),
         AggregateFunction::Min => min_udaf(),
         AggregateFunction::Max => max_udaf(),
         AggregateFunction::BoolAnd => bool_and_udaf(),
@@ -2712,9 +2719,12 @@ fn fold_of(aggregate: &Aggregate, leaves: &Leaves<'_>) -> Result<(DfExpr, Type),
         None => aggregate_call(guarded_fold(aggregate).as_ref().unwrap_or(aggregate), leaves)?,
     };
     let filter = aggregate.filter.as_ref().map(|f| leaves.condition(f)).transpose()?;
-    // Duplicates change neither a minimum nor a truth.
+    // Duplicates change neither a truth nor a minimum, but for how that is written.
     let distinct = aggregate.distinct
-        && matches!(aggregate.function, AggregateFunction::Count | AggregateFunction::Sum | AggregateFunction::Avg);
+        && match aggregate.function {
+            AggregateFunction::Count | AggregateFunction::Sum | AggregateFunction::Avg => true,
+            _ => aggregate.arg.as_ref().is_some_and(|(_, ty)| has_forms(*ty)),
+        };
     Ok((plain_aggregate(function, args, distinct, filter), ty))
 }
 
