@@ -286,7 +286,7 @@ impl Binder<'_> {
         let def = &table.def.columns[usize::from(column)];
         let what = match def.role {
             ColumnRole::Generated => "a generated column.",
-            ColumnRole::IdentityAlways => "an identity column defined as GENERATED ALWAYS.",
+            ColumnRole::IdentityAlways => ALWAYS,
             // A view's column has no default but its own.
             _ if self.through.as_ref().is_some_and(|t| !t.own_defaults.contains(&column)) && is_default(ast) => {
                 return Ok(Expr::NULL);
@@ -296,9 +296,20 @@ impl Binder<'_> {
         if is_default(ast) && self.through.is_none() {
             return self.default(table, usize::from(column));
         }
-        let message = format!("column \"{}\" can only be updated to DEFAULT", def.name);
-        let detail = format!("Column \"{}\" is {what}", def.name);
-        Err(SqlError::new("428C9", message).with_detail(detail).into())
+        Err(only_default(&def.name, what).into())
+    }
+
+    /// A column of a row that an UPDATE gives several.
+    fn updated_to(&mut self, table: &Table, column: u16, value: Bound) -> Bind<Expr> {
+        let def = &table.def.columns[usize::from(column)];
+        match def.role {
+            ColumnRole::Generated => Err(only_default(&def.name, "a generated column.").into()),
+            ColumnRole::IdentityAlways => Err(only_default(&def.name, ALWAYS).into()),
+            _ => {
+                let from = value.ty;
+                self.assign(value, def.ty, &def.name, from)
+            }
+        }
     }
 
     /// The value that an INSERT gives a column.
@@ -472,9 +483,17 @@ impl Binder<'_> {
     ) -> Bind<Vec<(u16, Expr)>> {
         let mut sets: Vec<(u16, Expr)> = Vec::with_capacity(assignments.len());
         let mut parts = Vec::new();
-        for (name, value) in single_assignments(assignments)? {
+        for (name, value) in self.single_assignments(assignments, scope)? {
             let column = self.target(table, &name)?;
             let before = sets.iter().position(|(c, _)| *c == column);
+            let value = match value {
+                New::Expr(value) => value,
+                New::Asked(_) if before.is_some() => return Err(twice(table, column).into()),
+                New::Asked(asked) => {
+                    sets.push((column, self.updated_to(table, column, asked)?));
+                    continue;
+                }
+            };
             if let Some(part) = part_of(&value) {
                 // Several parts of a column are given one after the other.
                 let is_part = |at: usize| parts.contains(&sets[at].0);
@@ -608,6 +627,13 @@ impl Binder<'_> {
     }
 }
 
+const ALWAYS: &str = "an identity column defined as GENERATED ALWAYS.";
+
+fn only_default(column: &str, what: &str) -> SqlError {
+    SqlError::new("428C9", format!("column \"{column}\" can only be updated to DEFAULT"))
+        .with_detail(format!("Column \"{column}\" is {what}"))
+}
+
 fn twice(table: &Table, column: u16) -> SqlError {
     let name = &table.def.columns[usize::from(column)].name;
     SqlError::new("42601", format!("multiple assignments to same column \"{name}\""))
@@ -661,23 +687,40 @@ pub fn is_default(ast: &ast::Expr) -> bool {
         if ident.quote_style.is_none() && ident.value.eq_ignore_ascii_case("default"))
 }
 
-/// Assignments of one column each: `(a, b) = (1, 2)` and `(a, b) = (SELECT x, y ...)` taken apart.
-fn single_assignments(assignments: &[ast::Assignment]) -> Bind<Vec<(ObjectName, ast::Expr)>> {
-    let mut single = Vec::with_capacity(assignments.len());
-    for assignment in assignments {
-        let names = match &assignment.target {
-            AssignmentTarget::ColumnName(name) => {
-                single.push((name.clone(), assignment.value.clone()));
-                continue;
+/// What a column is set to.
+enum New {
+    Expr(ast::Expr),
+    /// A column of a row that a query gives.
+    Asked(Bound),
+}
+
+impl Binder<'_> {
+    /// Assignments of one column each: `(a, b) = (1, 2)` and `(a, b) = (SELECT x, y ...)` taken apart.
+    fn single_assignments(&mut self, assignments: &[ast::Assignment], scope: &Scope) -> Bind<Vec<(ObjectName, New)>> {
+        let mut single = Vec::with_capacity(assignments.len());
+        for assignment in assignments {
+            let names = match &assignment.target {
+                AssignmentTarget::ColumnName(name) => {
+                    single.push((name.clone(), New::Expr(assignment.value.clone())));
+                    continue;
+                }
+                AssignmentTarget::Tuple(names) => names,
+            };
+            let values = self.several_values(&assignment.value, names.len(), scope)?;
+            if values.len() != names.len() {
+                return Err(other_width().into());
             }
-            AssignmentTarget::Tuple(names) => names,
-        };
-        let values: Vec<ast::Expr> = match &assignment.value {
+            single.extend(names.iter().cloned().zip(values));
+        }
+        Ok(single)
+    }
+
+    fn several_values(&mut self, value: &ast::Expr, count: usize, scope: &Scope) -> Bind<Vec<New>> {
+        let values: Vec<ast::Expr> = match value {
             ast::Expr::Tuple(values) => values.clone(),
             // VALUES in parentheses.
             ast::Expr::Nested(value) if matches!(value.as_ref(), ast::Expr::Subquery(_)) => {
-                let ast::Expr::Subquery(query) = value.as_ref() else { unreachable!("it was just looked at") };
-                columns_of_query(query, names.len())?
+                return self.several_values(value, count, scope);
             }
             ast::Expr::Function(function) if function.name.to_string().eq_ignore_ascii_case("row") => {
                 match super::expr::plain_args(&function.args) {
@@ -685,32 +728,50 @@ fn single_assignments(assignments: &[ast::Assignment]) -> Bind<Vec<(ObjectName, 
                     None => return Err(SqlError::new("42601", "syntax error in a row's values").into()),
                 }
             }
-            ast::Expr::Subquery(query) => columns_of_query(query, names.len())?,
+            ast::Expr::Subquery(query) => match self.asked_row(query, scope)? {
+                Some(row) => return Ok(row.into_iter().map(New::Asked).collect()),
+                None => columns_of_query(query, count)?,
+            },
             _ => {
                 let message = "source for a multiple-column UPDATE item must be a sub-SELECT or ROW() expression";
                 return Err(SqlError::new("0A000", message).into());
             }
         };
-        if values.len() != names.len() {
-            return Err(SqlError::new("42601", "number of columns does not match number of values").into());
-        }
-        single.extend(names.iter().cloned().zip(values));
+        Ok(values.into_iter().map(New::Expr).collect())
     }
-    Ok(single)
+
+    /// The columns of a query that is asked once for all of them. `None`: asked for each alone it gives the same, and may become a join.
+    fn asked_row(&mut self, query: &ast::Query, scope: &Scope) -> Bind<Option<Vec<Bound>>> {
+        let is_volatile = calls_in(query).iter().any(|name| CHANGING.contains(&name.as_str()));
+        match self.beyond {
+            Some(beyond) if is_volatile || !has_plain_rows(query) => beyond.row_subquery(self, query, scope).map(Some),
+            Some(_) => Ok(None),
+            None if self.around.is_some() => self.row_subquery(query).map(Some),
+            None if is_volatile => not_compiled("a row that may be another when it is asked again"),
+            None => Ok(None),
+        }
+    }
+}
+
+fn other_width() -> SqlError {
+    SqlError::new("42601", "number of columns does not match number of values")
+}
+
+/// Whether which rows a query gives depends on nothing but what it reads: not on their order, nor on which of equal ones is left.
+fn has_plain_rows(query: &ast::Query) -> bool {
+    let is_plain = query.order_by.is_none() && query.limit_clause.is_none() && query.fetch.is_none();
+    is_plain
+        && query.with.is_none()
+        && matches!(query.body.as_ref(), SetExpr::Select(select) if select.distinct.is_none())
 }
 
 /// A query of `count` columns as one of each, which all see the same rows.
 fn columns_of_query(query: &ast::Query, count: usize) -> Bind<Vec<ast::Expr>> {
-    if calls_in(query).iter().any(|name| CHANGING.contains(&name.as_str())) {
-        return Err(
-            SqlError::unsupported("several columns from a query that may give others when it is asked again").into()
-        );
-    }
     if let SetExpr::Select(select) = query.body.as_ref() {
         let given = select.projection.len();
         let is_open = has_star(select);
         if !is_open && given != count {
-            return Err(SqlError::new("42601", "number of columns does not match number of values").into());
+            return Err(other_width().into());
         }
         if !is_open && is_the_same_by_column(query, select) {
             let one = |item: &SelectItem| {
@@ -740,13 +801,9 @@ const FOLDING: [&str; 5] = ["count", "sum", "min", "max", "avg"];
 
 /// Whether each output alone is what it is beside the others: nothing orders or cuts by them, and none makes one row of all where another does not.
 fn is_the_same_by_column(query: &ast::Query, select: &ast::Select) -> bool {
-    let is_plain = query.order_by.is_none() && query.limit_clause.is_none() && query.fetch.is_none();
     let calls: Vec<Vec<String>> = select.projection.iter().map(calls_in).collect();
     let folds = |calls: &Vec<String>| calls.iter().any(|name| FOLDING.contains(&name.as_str()));
-    is_plain
-        && query.with.is_none()
-        && select.distinct.is_none()
-        && (calls.iter().all(Vec::is_empty) || calls.iter().all(folds))
+    has_plain_rows(query) && (calls.iter().all(Vec::is_empty) || calls.iter().all(folds))
 }
 
 /// The names of all functions that are called.

@@ -226,15 +226,17 @@ impl Binder<'_> {
         Ok(Some((sets, condition, Some(Arc::new(queries)))))
     }
 
-    /// What was refused, if it was not for the rows that a subquery of a part of WITH names.
+    /// What was refused, if it was not for the rows that a subquery names.
     fn of_part(&self, refusal: Refusal, update: &ast::DoUpdate, both: &Scope) -> Refusal {
         let names_row = |error: &SqlError| {
             let names = |source: &ScopeSource| error.message.contains(&format!("\"{}\"", source.name));
             error.sqlstate == "42P01" && both.sources.iter().any(names)
         };
-        let Some(part) = self.named_part(update) else { return refusal };
-        match &refusal {
-            Refusal::Error(error) if names_row(error) => part_about_rows(&part).into(),
+        match (&refusal, self.named_part(update)) {
+            (Refusal::Error(error), Some(part)) if names_row(error) => part_about_rows(&part).into(),
+            (Refusal::Error(error), None) if names_row(error) => {
+                SqlError::unsupported("a subquery like this about the rows of ON CONFLICT DO UPDATE").into()
+            }
             _ => refusal,
         }
     }

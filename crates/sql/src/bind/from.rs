@@ -343,13 +343,14 @@ impl Binder<'_> {
         if *explicit_row || *value_keyword {
             return Err(SqlError::new("42601", "VALUES takes rows in parentheses").into());
         }
-        let width = rows.first().map_or(0, |row| row.content.len());
+        let rows = rows.iter().map(|row| self.spread(&row.content, scope)).collect::<Bind<Vec<_>>>()?;
+        let width = rows.first().map_or(0, |row| row.len());
         let mut columns: Vec<Vec<Bound>> = vec![Vec::with_capacity(rows.len()); width];
-        for row in rows {
-            if row.content.len() != width {
+        for row in &rows {
+            if row.len() != width {
                 return Err(SqlError::new("42601", "VALUES lists must all be the same length").into());
             }
-            for (column, expr) in columns.iter_mut().zip(&row.content) {
+            for (column, expr) in columns.iter_mut().zip(row.iter()) {
                 column.push(self.bind(expr, scope)?);
             }
         }

@@ -35,6 +35,8 @@ pub struct Around {
     pub queries: Vec<RowQuery>,
     /// A query is being bound.
     is_within: bool,
+    /// It has named a column of the rows at hand.
+    is_named: bool,
 }
 
 impl Around {
@@ -54,7 +56,8 @@ impl Binder<'_> {
     /// Makes the columns of rows at hand parameters of the queries that are met from now on.
     pub(super) fn surround(&mut self, scope: Scope) {
         let next = highest_parameter(self.sql).max(self.parameters.len()) + KEPT;
-        self.around = Some(Around { scope, next, arguments: Vec::new(), queries: Vec::new(), is_within: false });
+        self.around =
+            Some(Around { scope, next, arguments: Vec::new(), queries: Vec::new(), is_within: false, is_named: false });
     }
 
     /// A column of the rows at hand, for the query that is being bound.
@@ -65,6 +68,7 @@ impl Binder<'_> {
             [source, name] => around.scope.qualified(source, name).ok()?,
             _ => return None,
         };
+        around.is_named = true;
         let known = around.arguments.iter().find(|(_, column)| *column == found).map(|(number, _)| *number);
         let number = match known {
             Some(number) => number,
@@ -83,6 +87,21 @@ impl Binder<'_> {
         let [column] = &query.columns[..] else { return not_compiled("a subquery") };
         let ty = column.ty;
         self.init_plan(query, Gives::Scalar, ty)
+    }
+
+    /// `(SELECT ...)` as a row, asked of rows at hand.
+    pub(super) fn row_subquery(&mut self, query: &ast::Query) -> Bind<Vec<Bound>> {
+        let query = self.init_query(query)?;
+        let Some(around) = &mut self.around else { return not_compiled("a subquery") };
+        let mut numbers = Vec::with_capacity(query.columns.len());
+        let mut row = Vec::with_capacity(query.columns.len());
+        for column in query.columns.iter() {
+            let Some(number) = around.take_number() else { return not_compiled("so many subqueries") };
+            numbers.push(number);
+            row.push(Bound::new(Expr::Param(number), column.ty));
+        }
+        around.queries.push(RowQuery { numbers, plan: InitPlan { query, gives: Gives::Scalar } });
+        Ok(row)
     }
 
     pub(super) fn exists_subquery(&mut self, query: &ast::Query, negated: bool) -> Bind<Bound> {
@@ -123,7 +142,7 @@ impl Binder<'_> {
     fn init_query(&mut self, query: &ast::Query) -> Bind<Query> {
         match &mut self.around {
             Some(around) if around.is_within => return not_compiled("a subquery"),
-            Some(around) => around.is_within = true,
+            Some(around) => (around.is_within, around.is_named) = (true, false),
             None if self.init.is_none() => return not_compiled("a subquery"),
             None => {}
         }
@@ -137,8 +156,11 @@ impl Binder<'_> {
         self.locking = locking;
         self.output_types = stored;
         self.in_aggregate = in_aggregate;
+        // One that is about no row is asked once for all.
+        let is_each = self.around.as_ref().is_some_and(|around| around.is_named);
+        self.uses_sequences |= is_volatile && is_each;
         match bound {
-            Ok(query) if !is_volatile => Ok(query),
+            Ok(query) if !is_volatile || is_each => Ok(query),
             Ok(_) => not_compiled("a subquery that asks a sequence"),
             Err(Refusal::Error(_) | Refusal::NotCompiled { .. }) => not_compiled("a subquery"),
         }
@@ -147,7 +169,7 @@ impl Binder<'_> {
     fn init_plan(&mut self, query: Query, gives: Gives, ty: Type) -> Bind<Bound> {
         if let Some(around) = &mut self.around {
             let Some(number) = around.take_number() else { return not_compiled("so many subqueries") };
-            around.queries.push(RowQuery { number, plan: InitPlan { query, gives } });
+            around.queries.push(RowQuery { numbers: vec![number], plan: InitPlan { query, gives } });
             return Ok(Bound::new(Expr::Param(number), ty));
         }
         let highest = highest_parameter(self.sql).max(self.parameters.len());

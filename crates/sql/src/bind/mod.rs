@@ -69,6 +69,9 @@ pub const PLACEHOLDERS: u16 = 0xfff0;
 pub trait Beyond {
     /// Asked first about every expression; `None`: bind it as usual.
     fn expression(&self, binder: &mut Binder<'_>, ast: &ast::Expr, scope: &scope::Scope) -> Bind<Option<expr::Bound>>;
+    /// `(SELECT ...)` as a row: its columns, which one run of the query gives.
+    fn row_subquery(&self, binder: &mut Binder<'_>, query: &ast::Query, scope: &scope::Scope)
+    -> Bind<Vec<expr::Bound>>;
     /// A name (with its qualifier) that the scope does not have.
     fn outer_column(&self, names: &[String]) -> Bind<Option<expr::Bound>>;
     /// Whether a relation of this name, without a schema, is a part of WITH.
@@ -79,6 +82,8 @@ pub trait Beyond {
     fn has_set(&self, expr: &crate::expr::Expr) -> bool;
     /// The row of the nearest source around this query that is called so; `None`: there is none.
     fn outer_row(&self, binder: &mut Binder<'_>, name: &str) -> Bind<Option<expr::Bound>>;
+    /// The names of its columns.
+    fn columns_around(&self, source: &str) -> Option<Vec<String>>;
     /// Whether the nearest source of this name around this query is not hidden by a column there.
     fn is_outer_row(&self, name: &str) -> bool;
     /// Where binding stands before an aggregate's arguments.

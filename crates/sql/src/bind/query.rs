@@ -3,7 +3,7 @@
 use super::expr::Bound;
 use super::from::{From, conjuncts, is_bare, plan_loops, refuse_rescans};
 use super::more::row_items;
-use super::record::{RECORD, by_fields, fields_of, must_compare, named_fields};
+use super::record::{RECORD, by_fields, fields_of, must_compare, named_fields, row_columns};
 use super::scope::{Scope, ScopeColumn, fold, relation_name};
 use super::{Bind, Binder, PLACEHOLDERS, Refusal, not_compiled};
 use crate::compiled::access::{Access, WantedOrder};
@@ -24,6 +24,7 @@ use sqlparser::ast::{
     self, Distinct, GroupByExpr, LimitClause, LockClause, NonBlock, OrderByKind, Select, SelectFlavor, SelectItem,
     SelectItemQualifiedWildcardKind, SetExpr, Spanned, Top, TopQuantity, Visit, Visitor, WildcardAdditionalOptions,
 };
+use std::borrow::Cow;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -56,6 +57,36 @@ struct Tail<'a> {
     limit: Option<Expr>,
     offset: Option<Expr>,
     locks: &'a [LockClause],
+}
+
+/// Which outputs tell rows apart or put them in order: where they are literals these are text, whatever the rows are for.
+pub fn settled_outputs(select: &Select, order: &[&ast::OrderByExpr]) -> Vec<bool> {
+    let grouped: &[ast::Expr] = match &select.group_by {
+        GroupByExpr::Expressions(list, _) => list,
+        GroupByExpr::All(_) => &[],
+    };
+    let ordered = order.iter().map(|by| &by.expr);
+    let number = |expr: &ast::Expr| match expr {
+        ast::Expr::Value(value) => match &value.value {
+            ast::Value::Number(number, _) => number.to_string().parse::<usize>().ok(),
+            _ => None,
+        },
+        _ => None,
+    };
+    let numbers: Vec<usize> = ordered.clone().chain(grouped).filter_map(number).collect();
+    let is_named = |item: &SelectItem| match item {
+        SelectItem::ExprWithAlias { alias, .. } => {
+            ordered.clone().any(|expr| matches!(expr, ast::Expr::Identifier(name) if fold(name) == fold(alias)))
+        }
+        _ => false,
+    };
+    let is_distinct = matches!(select.distinct, Some(Distinct::Distinct));
+    let items = select.projection.iter().enumerate();
+    items.map(|(at, item)| is_distinct || numbers.contains(&(at + 1)) || is_named(item)).collect()
+}
+
+fn qualified(source: &str, column: &str) -> ast::Expr {
+    ast::Expr::CompoundIdentifier([source, column].map(|name| ast::Ident::with_quote('"', name)).to_vec())
 }
 
 impl Binder<'_> {
@@ -229,6 +260,7 @@ impl Binder<'_> {
         }
         self.aggregates = Some(Vec::new());
         self.output_types = stored_types;
+        self.settle_outputs(&settled_outputs(select, &tail.order));
         let mut items = self.items(projection, &scope)?;
         self.output_types = Vec::new();
         if distinct {
@@ -394,7 +426,16 @@ impl Binder<'_> {
                 }
                 SelectItem::QualifiedWildcard(SelectItemQualifiedWildcardKind::ObjectName(name), options) => {
                     plain_wildcard(options)?;
-                    let source = scope.source(&super::scope::relation_name(name)?)?;
+                    let of = super::scope::relation_name(name)?;
+                    let source = match (scope.source(&of), self.columns_around(&of)) {
+                        (Err(_), Some(columns)) => {
+                            for (column, expr) in columns {
+                                items.push(self.item(&expr, column, usize::MAX, scope)?);
+                            }
+                            continue;
+                        }
+                        (source, _) => source?,
+                    };
                     let ordered = self.through.is_some() && scope.is_first(source);
                     all_columns(scope, source, ordered, &mut items);
                 }
@@ -408,6 +449,42 @@ impl Binder<'_> {
             return Err(SqlError::new("54011", message).into());
         }
         Ok(items)
+    }
+
+    /// Literals among these outputs are text.
+    pub fn settle_outputs(&mut self, settled: &[bool]) {
+        let types = self.output_types.iter_mut().zip(settled);
+        types.filter(|(_, is_settled)| **is_settled).for_each(|(ty, _)| *ty = Type::Text);
+    }
+
+    /// The columns of the nearest source around this query that is called so, as this query names them.
+    fn columns_around(&self, source: &str) -> Option<Vec<(String, ast::Expr)>> {
+        let columns = self.beyond?.columns_around(source)?;
+        Some(columns.into_iter().map(|column| (column.clone(), qualified(source, &column))).collect())
+    }
+
+    /// The values of a row of VALUES: `t.*` is one for each column.
+    pub(super) fn spread<'v>(&self, row: &'v [ast::Expr], scope: &Scope) -> Bind<Cow<'v, [ast::Expr]>> {
+        if !row.iter().any(|value| matches!(value, ast::Expr::QualifiedWildcard(..))) {
+            return Ok(Cow::Borrowed(row));
+        }
+        let mut values = Vec::with_capacity(row.len());
+        for value in row {
+            let ast::Expr::QualifiedWildcard(name, _) = value else {
+                values.push(value.clone());
+                continue;
+            };
+            let name = super::scope::relation_name(name)?;
+            match (scope.source(&name), self.columns_around(&name)) {
+                (Ok(source), _) => {
+                    let columns = row_columns(source, scope, false).into_iter();
+                    values.extend(columns.map(|(column, _)| qualified(&name, &column)));
+                }
+                (Err(_), Some(columns)) => values.extend(columns.into_iter().map(|(_, expr)| expr)),
+                (Err(error), None) => return Err(error.into()),
+            }
+        }
+        Ok(Cow::Owned(values))
     }
 
     /// `(row).*`: one output for each field.

@@ -6,6 +6,7 @@ use crate::charge::Charge;
 use crate::error::SqlError;
 use crate::expr::{Expr, Frame, evaluate, test};
 use crate::value::Datum;
+use crate::value::cast::has_forms;
 use crate::value::numeric::{Numeric, NumericSum};
 use crate::value::pgtype::NUMERIC;
 use freshet_engine::schema::{OidKind, Type, Value};
@@ -244,7 +245,10 @@ impl State {
             (State::Decimal(sum), Value::Bytes(stored)) => sum.add(&Numeric::from_stored(stored))?,
             (State::Best(best), value) => {
                 let wanted = if function == AggregateFunction::Min { Ordering::Less } else { Ordering::Greater };
-                if matches!(best, Datum::Null) || ty.compare(value, &best.as_value()) == wanted {
+                let order = |best: &Datum| ty.compare(value, &best.as_value());
+                // Of equal values the last is told; where they look the same it need not be kept.
+                let is_taken = |order| order == wanted || order == Ordering::Equal && has_forms(ty);
+                if matches!(best, Datum::Null) || is_taken(order(best)) {
                     *best = Datum::from(*value);
                 }
             }

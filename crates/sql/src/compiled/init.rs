@@ -36,7 +36,7 @@ pub struct InitPlan {
 /// What a query's rows come to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Gives {
-    /// The value of the only row, or null.
+    /// The values of the only row, or nulls.
     Scalar,
     /// Whether there is a row.
     Exists,
@@ -65,7 +65,7 @@ impl Init {
             let mut rows = RowSet::default();
             run.env.engine.iter().for_each(|engine| rows.charge_to(engine));
             query::run(&plan.query, &mut run.with_parameters(&parameters), &mut rows)?;
-            parameters.push(plan.gives.of(&rows)?);
+            parameters.push(plan.gives.of(&rows, 0)?);
         }
         Ok(parameters)
     }
@@ -85,8 +85,8 @@ pub struct RowQueries {
 
 #[derive(Debug)]
 pub struct RowQuery {
-    /// The parameter that is its value.
-    pub number: u16,
+    /// The parameters that are its value: of a row, one for each column.
+    pub numbers: Vec<u16>,
     pub plan: InitPlan,
 }
 
@@ -103,7 +103,7 @@ impl RowQueries {
 
     /// Adds what the queries come to.
     pub fn ask(&self, queries: &[RowQuery], parameters: &mut [Datum], run: &mut Run<'_>) -> Result<(), Halt> {
-        for RowQuery { number, plan } in queries {
+        for RowQuery { numbers, plan } in queries {
             let mut rows = RowSet::default();
             run.env.engine.iter().for_each(|engine| rows.charge_to(engine));
             // The rows at hand stay in the statement's own.
@@ -119,7 +119,9 @@ impl RowQueries {
             let asked = query::run(&plan.query, inner, &mut rows);
             scratch.leave_to_thread();
             asked?;
-            parameters[usize::from(*number)] = plan.gives.of(&rows)?;
+            for (column, number) in numbers.iter().enumerate() {
+                parameters[usize::from(*number)] = plan.gives.of(&rows, column)?;
+            }
         }
         Ok(())
     }
@@ -132,17 +134,17 @@ pub fn reads(query: &Query, table: TableId) -> bool {
 }
 
 impl Gives {
-    fn of(self, rows: &RowSet) -> Result<Datum, SqlError> {
+    fn of(self, rows: &RowSet, column: usize) -> Result<Datum, SqlError> {
         Ok(match self {
             Gives::Scalar if rows.len() > 1 => {
                 let message = "more than one row returned by a subquery used as an expression";
                 return Err(SqlError::new("21000", message));
             }
-            Gives::Scalar if rows.len() == 1 => Datum::from(rows.get(0, 0)),
+            Gives::Scalar if rows.len() == 1 => Datum::from(rows.get(0, column)),
             Gives::Scalar => Datum::Null,
             Gives::Exists => Datum::Bool(!rows.is_empty()),
             Gives::Array(element) => {
-                array_datum(element, (0..rows.len()).map(|row| Datum::from(rows.get(row, 0))).collect())
+                array_datum(element, (0..rows.len()).map(|row| Datum::from(rows.get(row, column))).collect())
             }
         })
     }

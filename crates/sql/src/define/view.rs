@@ -44,6 +44,9 @@ impl Definer<'_> {
         let (routed, text) = routed(&create.query, &schema)?;
         let mut columns = shown_columns(&routed);
         let text = self.kept_query(text, &routed.session_literals)?;
+        if crate::parse::has_walk(&text) {
+            return Err(SqlError::unsupported("SEARCH or CYCLE in a view").into());
+        }
         if create.columns.len() > columns.len() {
             return Err(SqlError::new("42601", "CREATE VIEW specifies more column names than columns").into());
         }

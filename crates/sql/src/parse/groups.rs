@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `GROUP BY ALL a, b` | `GROUP BY a, b`, which is the same |
 //! | `GROUP BY DISTINCT a, ROLLUP (b)` | `GROUP BY "<marker>distinct", a, ROLLUP (b)`, which [`distinct_keys`] reads |
+//! | `ROLLUP ((SELECT 1), (a + 1) * 2)` | `ROLLUP (((SELECT 1)), ((a + 1) * 2))`: the grammar takes the first parenthesis for that of several keys |
 //! | `GROUPING SETS (GROUPING SETS ((), a), b)` | `GROUPING SETS ("<marker>grouping sets"("<marker>none", a), b)`, which [`is_sets`] and [`is_none`] tell |
 
 use super::mend::{MARKER, closing, keyword, spanned, words_of};
@@ -31,6 +32,9 @@ pub(super) fn with_plain_groups(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan
         if may_nest && begins_sets(&tokens, at) {
             sets_within(&mut tokens, at + 2);
         }
+        if matches!(keyword(tokens.get(at - 1)), Keyword::ROLLUP | Keyword::CUBE | Keyword::SETS) {
+            one_key_each(&mut tokens, at);
+        }
     }
     tokens
 }
@@ -51,6 +55,35 @@ fn quantifier(tokens: &mut Vec<TokenWithSpan>, at: usize) {
             tokens.splice(at..=at, [marked(DISTINCT), Token::Comma].map(|token| spanned(&place, token)));
         }
         _ => {}
+    }
+}
+
+/// Parentheses around the entries of a list that begin with one which is not that of several keys.
+fn one_key_each(tokens: &mut Vec<TokenWithSpan>, open: usize) {
+    let opens = |at: usize| tokens.get(at).is_some_and(|token| token.token == Token::LParen);
+    let Some(close) = closing(tokens, open).filter(|_| opens(open)) else { return };
+    let mut depth = 0usize;
+    let mut ends = Vec::new();
+    for (at, token) in tokens.iter().enumerate().take(close).skip(open + 1) {
+        match token.token {
+            Token::LParen | Token::LBracket => depth += 1,
+            Token::RParen | Token::RBracket => depth = depth.saturating_sub(1),
+            Token::Comma if depth == 0 => ends.push(at),
+            _ => {}
+        }
+    }
+    ends.push(close);
+    let firsts = std::iter::once(open + 1).chain(ends.iter().map(|end| end + 1));
+    let is_one = |&(first, end): &(usize, usize)| {
+        let is_query = matches!(keyword(tokens.get(first + 1)), Keyword::SELECT | Keyword::WITH | Keyword::VALUES);
+        opens(first) && (is_query || closing(tokens, first).is_some_and(|closed| closed + 1 < end))
+    };
+    let entries: Vec<(usize, usize)> = firsts.zip(ends.iter().copied()).filter(is_one).collect();
+    for (first, end) in entries.into_iter().rev() {
+        for (at, token) in [(end, Token::RParen), (first, Token::LParen)] {
+            let token = spanned(&tokens[at], token);
+            tokens.insert(at, token);
+        }
     }
 }
 

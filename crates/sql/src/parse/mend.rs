@@ -101,6 +101,7 @@ pub fn mend(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     let tokens = super::forms::with_plain_forms(tokens);
     let tokens = super::joins::with_parentheses(tokens);
     let tokens = super::groups::with_plain_groups(tokens);
+    let tokens = super::walks::with_marked_walks(tokens);
     let first = tokens.iter().find(|t| !matches!(t.token, Token::Whitespace(_)));
     let has = |tokens: &[TokenWithSpan], word| tokens.iter().any(|t| keyword(Some(t)) == word);
     let tokens = match keyword(first) {

@@ -14,6 +14,7 @@ mod grammar;
 mod groups;
 mod joins;
 mod mend;
+mod walks;
 mod missing;
 pub mod named;
 pub mod printed;
@@ -61,6 +62,9 @@ use sqlparser::keywords::Keyword;
 use sqlparser::parser::{Parser, ParserError};
 use sqlparser::tokenizer::{Location, Span, Token, TokenWithSpan, Tokenizer};
 use std::ops::ControlFlow;
+pub use walks::has_walk;
+#[cfg(feature = "query")]
+pub use walks::{Cycle, Search, Walk, walk_of};
 
 /// How deeply expressions and queries may nest: what a session's stack surely takes.
 pub const DEPTH_MAX: usize = 100;

@@ -82,6 +82,8 @@ impl ScalarUDFImpl for OuterValue {
 pub enum Kind {
     /// The only row's value.
     Scalar,
+    /// The only row's values.
+    Row,
     Exists {
         negated: bool,
     },
@@ -115,6 +117,10 @@ pub struct Applied {
     pub level: u32,
     pub subplan: Option<LogicalPlan>,
     pub kind: Kind,
+    /// The last left value tells for which rows the subquery is asked; nulls stand beside the others.
+    pub is_guarded: bool,
+    /// A subquery may give something else for a row with equal values.
+    pub is_volatile: bool,
     /// Of the columns that are added.
     pub types: Vec<Type>,
     pub schema: SchemaRef,
@@ -241,6 +247,7 @@ impl DisplayAs for ApplyExec {
     fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let what = match &self.applied.kind {
             Kind::Scalar => "scalar",
+            Kind::Row => "row",
             Kind::Exists { .. } => "exists",
             Kind::Quantified { .. } | Kind::Member { .. } => "compared",
             Kind::Array(_) => "array",
@@ -414,6 +421,12 @@ impl Run {
         let applied = self.applied.clone();
         let cells = readable(&arrays[applied.width..])?;
         let (slots, lefts) = cells.split_at(applied.slots);
+        if applied.is_guarded && !lefts.last().is_some_and(|guard| matches!(guard.get(row), Value::Bool(true))) {
+            return Ok(match applied.kind {
+                Kind::Row | Kind::Lateral { .. } => self.nulls(),
+                _ => Inner::Value(Datum::Null),
+            });
+        }
         let mut key = Vec::new();
         for slot in slots {
             // Values that are written differently may give different results: the whole value is the key.
@@ -430,7 +443,10 @@ impl Run {
                 if self.known.len() >= KNOWN_MAX {
                     self.known.clear();
                 }
-                self.known.insert(key.into(), inner.clone());
+                // What is about no row is asked once, whatever it gives.
+                if !applied.is_volatile || slots.is_empty() {
+                    self.known.insert(key.into(), inner.clone());
+                }
                 inner
             }
         };
@@ -453,7 +469,7 @@ impl Run {
         let mut stream = started(&plan, &self.stopped, &self.context).await?;
         let mut rows: Vec<Vec<Datum>> = Vec::new();
         let enough = match self.applied.kind {
-            Kind::Scalar | Kind::Quantified { single: true, .. } => 2,
+            Kind::Scalar | Kind::Row | Kind::Quantified { single: true, .. } => 2,
             Kind::Exists { .. } => 1,
             _ => usize::MAX,
         };
@@ -467,9 +483,13 @@ impl Run {
         self.come_to(rows).map_err(carried)
     }
 
+    fn nulls(&self) -> Inner {
+        Inner::Rows(Arc::new(vec![vec![Datum::Null; self.applied.types.len()]]))
+    }
+
     fn come_to(&self, mut rows: Vec<Vec<Datum>>) -> Result<Inner, SqlError> {
         Ok(match &self.applied.kind {
-            Kind::Scalar if rows.len() > 1 => return Err(too_many_rows()),
+            Kind::Scalar | Kind::Row if rows.len() > 1 => return Err(too_many_rows()),
             Kind::Scalar => Inner::Value(rows.pop().and_then(|mut row| row.pop()).unwrap_or(Datum::Null)),
             Kind::Exists { negated } => Inner::Value(Datum::Bool(rows.is_empty() == *negated)),
             Kind::Member { ty, .. } => Inner::Set(Arc::new(Members::of(*ty, &rows))),
@@ -480,9 +500,7 @@ impl Run {
                     element => array_datum(*element, items),
                 })
             }
-            Kind::Lateral { left: true } if rows.is_empty() => {
-                Inner::Rows(Arc::new(vec![vec![Datum::Null; self.applied.types.len()]]))
-            }
+            Kind::Row | Kind::Lateral { left: true } if rows.is_empty() => self.nulls(),
             _ => Inner::Rows(Arc::new(rows)),
         })
     }

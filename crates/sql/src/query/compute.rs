@@ -7,6 +7,7 @@ use super::cells::{Cells, Writer, data_type};
 use super::fault::carried;
 use crate::error::SqlError;
 use crate::expr::{Env, Expr, Frame, SessionSequences, evaluate};
+use crate::value::cast::has_forms;
 use crate::value::{Clock, Datum};
 use datafusion::arrow::array::{Array, ArrayRef};
 use datafusion::arrow::datatypes::DataType;
@@ -172,14 +173,7 @@ impl Key {
     /// `None`: the value is its own key.
     pub fn of(ty: Type) -> Option<Key> {
         let ty = ty.unrounded();
-        let has_one = matches!(ty, Type::Float4 | Type::Float8) || Key::shows_more(ty);
-        has_one.then(|| Key { ty, signature: takes_any(1) })
-    }
-
-    /// Whether equal values may be written differently, so that the key is no value.
-    pub fn shows_more(ty: Type) -> bool {
-        let ty = ty.unrounded();
-        matches!(ty, Type::Numeric { .. } | Type::Interval | Type::Jsonb | Type::Array(_) | Type::Vector(_))
+        has_forms(ty).then(|| Key { ty, signature: takes_any(1) })
     }
 }
 

@@ -1,13 +1,17 @@
 //! How are sums and averages taken as PostgreSQL takes them? `sum(integer)` is bigint, `sum(bigint)` and averages of whole numbers
-//! are numeric, and a sum that does not fit is an error. For floats also least and greatest, among which NaN is the greatest.
+//! are numeric, and a sum that does not fit is an error. Of values whose equals may be written differently also least and greatest: the last of
+//! equal ones; of floats NaN is the greatest.
 //!
-//! A moving window's frame takes away what leaves it, where that is exact; floats are folded anew over the frame.
+//! A moving window's frame takes away what leaves it, where that is exact; sums of floats are folded anew over the frame, and of least and greatest
+//! values those are kept that may yet be.
 
 use super::cells::{Cells, Writer, data_type};
 use super::compute::readable_one;
 use super::fault::carried;
 use crate::compiled::aggregate::encode_key;
 use crate::error::SqlError;
+use crate::value::Datum;
+use crate::value::cast::is_float;
 use crate::value::numeric::{Numeric, NumericSum};
 use datafusion::arrow::array::{Array, ArrayRef, AsArray};
 use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Int64Type};
@@ -28,6 +32,14 @@ pub enum Kind {
     Greatest,
 }
 
+impl Kind {
+    /// Whether a value stays the least or greatest beside one that comes later.
+    fn is_better(self, ty: Type, value: &Value<'_>, later: &Value<'_>) -> bool {
+        let wanted = if self == Kind::Least { Ordering::Less } else { Ordering::Greater };
+        ty.compare(value, later) == wanted
+    }
+}
+
 /// An aggregate over one type.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub struct Fold {
@@ -45,7 +57,7 @@ impl Fold {
     /// `moves`: values leave again.
     fn start(&self, distinct: bool, moves: bool) -> Folding {
         let total = match (self.kind, self.input) {
-            (Kind::Least | Kind::Greatest, _) => Total::Best(f64::NAN),
+            (Kind::Least | Kind::Greatest, _) => Total::Best(Datum::Null),
             (_, Type::Float4 | Type::Float8) => Total::Float { sum: 0.0, infinite: [0; 3] },
             (Kind::Sum, Type::Int2 | Type::Int4) => Total::Integer(0),
             _ => Total::Number(NumericSum::default()),
@@ -84,8 +96,9 @@ impl AggregateUDFImpl for Fold {
 
     fn create_sliding_accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
         let folding = self.start(args.is_distinct, true);
-        Ok(match self.input {
-            Type::Float4 | Type::Float8 => Box::new(Framed { empty: folding, values: VecDeque::new() }),
+        Ok(match (self.kind, self.input) {
+            (Kind::Least | Kind::Greatest, _) => Box::new(FramedBest::new(folding)),
+            (_, Type::Float4 | Type::Float8) => Box::new(Framed { empty: folding, values: VecDeque::new() }),
             _ => Box::new(folding),
         })
     }
@@ -106,8 +119,8 @@ enum Total {
         sum: f64,
         infinite: [i64; 3],
     },
-    /// The least or greatest float so far.
-    Best(f64),
+    /// The least or greatest value so far.
+    Best(Datum),
 }
 
 #[derive(Clone)]
@@ -203,11 +216,10 @@ impl Folding {
                 f64::NEG_INFINITY => infinite[2] += sign,
                 v => *sum += v * sign as f64,
             },
-            (Total::Best(best), Value::Float(v)) => {
-                let order = self.input.compare(&Value::Float(v), &Value::Float(*best));
-                let wanted = if self.kind == Kind::Least { Ordering::Less } else { Ordering::Greater };
-                if self.count == 1 || order == wanted {
-                    *best = v;
+            (Total::Best(best), value) => {
+                let stays = !matches!(best, Datum::Null) && self.kind.is_better(self.input, &best.as_value(), &value);
+                if !stays {
+                    *best = Datum::from(value);
                 }
             }
             (Total::Number(sum), Value::Int(v)) => sum.add_decimal(i128::from(v) * i128::from(sign), 0)?,
@@ -247,7 +259,7 @@ impl Folding {
                     }
                     out.push(&Value::Float(value))?;
                 }
-                Total::Best(best) => out.push(&Value::Float(*best))?,
+                Total::Best(best) => out.push(&best.as_value())?,
                 Total::Number(sum) => {
                     let number = sum.sum()?.unwrap_or_else(Numeric::zero);
                     let number = match &self.framed {
@@ -303,9 +315,14 @@ impl Accumulator for Folding {
             Total::Integer(sum) => (Numeric::from_decimal(*sum, 0), 0.0),
             Total::Number(sum) => (sum.sum().map_err(carried)?.unwrap_or_else(Numeric::zero), 0.0),
             Total::Float { sum, infinite } => (Numeric::zero(), float_total(*sum, infinite)),
-            Total::Best(best) => (Numeric::zero(), *best),
+            Total::Best(Datum::Float(best)) => (Numeric::zero(), *best),
+            Total::Best(_) => (Numeric::zero(), 0.0),
         };
-        let stored = ScalarValue::BinaryView(Some(number.to_stored().into()));
+        let stored = match &self.total {
+            Total::Best(Datum::Bytes(best)) => best.clone(),
+            _ => number.to_stored(),
+        };
+        let stored = ScalarValue::BinaryView(Some(stored.into()));
         Ok(vec![stored, ScalarValue::Float64(Some(float)), ScalarValue::Int64(Some(self.count))])
     }
 
@@ -317,11 +334,8 @@ impl Accumulator for Folding {
         let floats = readable_one(&states[1])?;
         let counts = states[2].as_primitive::<Int64Type>();
         for row in (0..states[0].len()).filter(|&row| counts.value(row) > 0) {
-            // The first value of a least or greatest is taken as it is.
-            let first = self.count == 0;
-            self.count = if first { 1 } else { self.count + 1 };
             self.merge(&numbers, &floats, row).map_err(carried)?;
-            self.count += counts.value(row) - 1;
+            self.count += counts.value(row);
         }
         Ok(())
     }
@@ -335,6 +349,7 @@ impl Folding {
         match &mut self.total {
             Total::Integer(sum) => *sum += Numeric::from_stored(stored).to_decimal(38, 0)?,
             Total::Number(sum) => sum.add(&Numeric::from_stored(stored))?,
+            Total::Best(_) if !is_float(self.input) => self.add(&Value::Bytes(stored), 1)?,
             Total::Float { .. } | Total::Best(_) => self.add(&float, 1)?,
         }
         Ok(())
@@ -392,10 +407,78 @@ impl Accumulator for Framed {
     }
 }
 
+/// The values of a moving frame that are, or may yet be, its least or greatest: each is better than those behind it.
+#[derive(Debug)]
+struct FramedBest {
+    empty: Folding,
+    /// With their numbers among all rows.
+    values: VecDeque<(u64, Datum)>,
+    /// How many rows have come and left.
+    come: u64,
+    left: u64,
+}
+
+impl FramedBest {
+    fn new(empty: Folding) -> FramedBest {
+        FramedBest { empty, values: VecDeque::new(), come: 0, left: 0 }
+    }
+}
+
+impl Accumulator for FramedBest {
+    fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
+        let cells = readable_one(&values[0])?;
+        for row in 0..values[0].len() {
+            let value = cells.get(row);
+            if !value.is_null() {
+                let Folding { kind, input, .. } = self.empty;
+                let stays = |(_, last): &(u64, Datum)| kind.is_better(input, &last.as_value(), &value);
+                while self.values.back().is_some_and(|last| !stays(last)) {
+                    self.values.pop_back();
+                }
+                self.values.push_back((self.come, Datum::from(value)));
+            }
+            self.come += 1;
+        }
+        Ok(())
+    }
+
+    fn retract_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
+        self.left += values[0].len() as u64;
+        while self.values.front().is_some_and(|(number, _)| *number < self.left) {
+            self.values.pop_front();
+        }
+        Ok(())
+    }
+
+    fn supports_retract_batch(&self) -> bool {
+        true
+    }
+
+    fn evaluate(&mut self) -> Result<ScalarValue> {
+        let mut folding = self.empty.clone();
+        if let Some((_, best)) = self.values.front() {
+            folding.count = 1;
+            folding.total = Total::Best(best.clone());
+        }
+        folding.evaluate()
+    }
+
+    fn size(&self) -> usize {
+        size_of::<FramedBest>() + self.values.capacity() * size_of::<(u64, Datum)>()
+    }
+
+    fn state(&mut self) -> Result<Vec<ScalarValue>> {
+        Err(carried(SqlError::unsupported("a window's frame in parts")))
+    }
+
+    fn merge_batch(&mut self, _: &[ArrayRef]) -> Result<()> {
+        Err(carried(SqlError::unsupported("a window's frame in parts")))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::value::Datum;
 
     fn folding(average: bool, input: Type, result: Type) -> Folding {
         Fold::new(if average { Kind::Average } else { Kind::Sum }, input, result).start(false, false)

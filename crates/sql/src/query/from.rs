@@ -4,14 +4,17 @@ use super::apply::Kind;
 use super::called::Called;
 use super::cells::{Writer, data_type};
 use super::convert::{Leaf, key, lit};
+use super::iterate;
 use super::plan::{
     Cte, FromRel, Halves, Output, Pending, PerRow, Planner, Reached, Rel, as_unsupported, df, numbered_name, output,
     refuse, subquery_of,
 };
+use super::walks::{Walked, walked};
 use crate::bind::change::is_change;
 use crate::bind::expr::Bound;
 use crate::bind::from::{alias_parts, check_condition, left_of_using, rename, right_of_using, within_from};
 use crate::bind::names::RelationName;
+use crate::bind::record::must_compare;
 use crate::bind::scope::{
     Found, Merged, MergedOf, Scope, ScopeColumn, ScopeSource, fold, hidden_of_view, relation_name,
 };
@@ -19,22 +22,24 @@ use crate::bind::{Bind, Binder, PLACEHOLDERS, locks_for};
 use crate::define::view::tables_of;
 use crate::error::SqlError;
 use crate::expr::Expr;
-use crate::parse::columns_and_alias;
+use crate::parse::{Walk, columns_and_alias, walk_of};
 use crate::value::Datum;
 use crate::value::operator::BinaryOp;
 use crate::view::{Cells, Relation};
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::{Field, Schema as ArrowSchema};
 use datafusion::catalog::cte_worktable::CteWorkTable;
-use datafusion::catalog::default_table_source::provider_as_source;
+use datafusion::catalog::default_table_source::{DefaultTableSource, provider_as_source};
+use datafusion::common::tree_node::Transformed;
 use datafusion::common::{Column as DfColumn, JoinType, NullEquality, NullHandling, TableReference};
 use datafusion::datasource::MemTable;
-use datafusion::logical_expr::{Expr as DfExpr, LogicalPlan, LogicalPlanBuilder};
+use datafusion::logical_expr::{Expr as DfExpr, LogicalPlan, LogicalPlanBuilder, TableScan};
 use freshet_engine::catalog::Schema;
 use freshet_engine::schema::Type;
 use sqlparser::ast::{
     self, FunctionArg, Join, JoinConstraint, JoinOperator, ObjectName, SetExpr, TableAlias, TableFactor, TableWithJoins,
 };
+use std::collections::HashSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -309,7 +314,7 @@ impl Planner<'_> {
                     })?,
                 };
                 if *lateral {
-                    self.note_unjoinable(&rel);
+                    self.note_unjoinable(&rel)?;
                 }
                 let (rel, present) = self.with_presence(rel, nulls)?;
                 self.entry(rel, name, names, *lateral).map(|entry| entry.told_by(present))
@@ -508,17 +513,21 @@ impl Planner<'_> {
                 let name = fold(ident);
                 let mut state = self.state.borrow_mut();
                 let found = state.ctes.iter().rev().find(|cte| cte.name == name);
-                let found = found.map(|cte| (cte.name.clone(), cte.rel.clone(), cte.around.clone()));
-                found.map(|(name, rel, around)| {
+                let found = found.map(|cte| (cte.name.clone(), cte.rel.clone(), cte.around.clone(), cte.added));
+                found.map(|(name, mut rel, around, added)| -> Bind<(String, Rel, usize)> {
+                    rel.plan = df(read_again(rel.plan, &mut state.readings))?;
                     state.reached.extend(around.into_iter().map(Reached::ByWith));
-                    (name, rel)
+                    Ok((name, rel, added))
                 })
             }
             _ => None,
         };
-        if let Some((name, rel)) = cte {
+        if let Some((name, rel, added)) = cte.transpose()? {
+            let width = rel.columns.len() as u16;
             let (rel, present) = self.with_presence(rel, nulls)?;
-            return self.entry(rel, alias.unwrap_or(name), names, false).map(|entry| entry.told_by(present));
+            let mut entry = self.entry(rel, alias.unwrap_or(name), names, false)?;
+            entry.sources[0].0.merged.extend(width - added as u16..width);
+            return Ok(entry.told_by(present));
         }
         if let [ast::ObjectNamePart::Identifier(ident)] = name.0.as_slice()
             && self.state.borrow().silent_ctes.contains(&fold(ident))
@@ -862,20 +871,20 @@ impl Planner<'_> {
         with: &ast::With,
         (query_of, is_statement): (&ast::Query, bool),
     ) -> Bind<()> {
-        check_references(with)?;
-        let mut seen = std::collections::HashSet::new();
-        for cte in &with.cte_tables {
+        for cte in in_order(with)? {
             let ast::Cte { alias, query, from: None, materialized: _, closing_paren_token: _ } = cte else {
                 return refuse("this WITH");
             };
             let (name, names) = alias_parts(Some(alias)).map_err(as_unsupported)?;
             let name = name.expect("an alias has a name");
-            if !seen.insert(name.clone()) {
-                let message = format!("WITH query name \"{name}\" specified more than once");
-                return Err(SqlError::new("42712", message).into());
-            }
+            let walk = names.last().and_then(|column| walk_of(column));
+            let mut names = names;
+            names.truncate(names.len() - usize::from(walk.is_some()));
             let reached = self.reached();
-            let recursive = with.recursive && mentions(query.as_ref(), &name);
+            let recursive = with.recursive && names_itself(query, &name);
+            if walk.is_some() && !recursive {
+                return Err(SqlError::new("42601", "WITH query is not recursive").into());
+            }
             let rel = match recursive {
                 _ if is_change(query) && !is_statement => {
                     let message = "WITH clause containing a data-modifying statement must be at the top level";
@@ -884,7 +893,12 @@ impl Planner<'_> {
                 _ if is_change(query) => self.change_within(binder, &name, query)?,
                 is_recursive => {
                     let rel = match is_recursive {
-                        true => self.recursive(binder, query, &name, &names)?,
+                        true => {
+                            let rel = self.recursive(binder, query, (&name, &mut names), walk.as_ref())?;
+                            // What follows are the columns that are added, if any.
+                            names.truncate(rel.columns.len());
+                            rel
+                        }
                         false => self.query(binder, query)?,
                     };
                     Some(self.query_within(cte, rel, query_of, self.reached_out(reached).is_empty())?)
@@ -896,12 +910,19 @@ impl Planner<'_> {
             };
             rename_outputs(&mut rel, &name, &names)?;
             let around = self.reached_out(reached);
-            self.state.borrow_mut().ctes.push(Cte { name, rel, around });
+            self.state.borrow_mut().ctes.push(Cte { name, rel, around, added: 0 });
         }
         Ok(())
     }
 
-    fn recursive(&self, binder: &mut Binder<'_>, query: &ast::Query, name: &str, names: &[String]) -> Bind<Rel> {
+    /// `names`: the columns as they are called, to which those are added that `walk` asks for.
+    fn recursive(
+        &self,
+        binder: &mut Binder<'_>,
+        query: &ast::Query,
+        (name, names): (&str, &mut Vec<String>),
+        walk: Option<&Walk>,
+    ) -> Bind<Rel> {
         let SetExpr::SetOperation { op: ast::SetOperator::Union, set_quantifier, left, right } = query.body.as_ref()
         else {
             let message = format!(
@@ -909,20 +930,36 @@ impl Planner<'_> {
             );
             return Err(SqlError::new("42P19", message).into());
         };
-        if query.with.is_some() || query.order_by.is_some() || query.limit_clause.is_some() || query.fetch.is_some() {
-            return refuse("WITH, ORDER BY or LIMIT in a recursive query");
+        if query.order_by.is_some() || query.limit_clause.is_some() || query.fetch.is_some() {
+            return refuse("ORDER BY or LIMIT in a recursive query");
+        }
+        if let Some(with) = &query.with {
+            super::recursion::check_with(name, with)?;
+            self.with(binder, with, (query, false))?;
         }
         if !query.locks.is_empty() {
             return Err(SqlError::new("0A000", "FOR UPDATE/SHARE in a recursive query is not implemented").into());
         }
         let all = *set_quantifier == ast::SetQuantifier::All;
         super::recursion::check_term(name, right)?;
+        let mut terms = None;
+        let mut added = 0;
+        if let Some(walk) = walk {
+            let mut shape = self.tried(binder, left)?;
+            rename_outputs(&mut shape, name, names)?;
+            added = 2 * usize::from(walk.cycle.is_some()) + usize::from(walk.search.is_some());
+            let own = shape.columns.iter().map(|column| column.name.clone()).collect();
+            let Walked { first, term, names: all } = walked(name, walk, [left, right], &shape, own)?;
+            *names = all;
+            terms = Some((first, term));
+        }
+        let (left, right) = terms.as_ref().map_or((left.as_ref(), right.as_ref()), |(first, term)| (first, term));
         let anchor = self.set_operand(binder, left)?;
         // A computed number's scale is that of one row: the rows that follow have their own.
         let types: Vec<Type> = anchor.columns.iter().map(Output::declared).collect();
         let mut anchor = self.cast_columns(anchor, &types)?;
         if !all {
-            types.iter().try_for_each(|ty| super::recursion::check_told_apart(*ty))?;
+            types.iter().try_for_each(|ty| must_compare(*ty, "equality"))?;
         }
         rename_outputs(&mut anchor, name, names)?;
         let fields = anchor.columns.iter().map(|c| Field::new(&c.column.name, data_type(c.ty), true));
@@ -939,15 +976,18 @@ impl Planner<'_> {
         let outputs = columns.map(|c| (DfExpr::Column(c.column.clone()), c)).collect();
         let itself = self.project(df(df(scan)?.build())?, outputs, false)?;
         let mark = self.recursion_mark();
-        self.state.borrow_mut().ctes.push(Cte { name: name.to_owned(), rel: itself, around: vec![mark] });
+        self.state.borrow_mut().ctes.push(Cte { name: name.to_owned(), rel: itself, around: vec![mark], added });
         let term = self.set_operand(binder, right);
         self.state.borrow_mut().ctes.pop();
         self.state.borrow_mut().reached.retain(|reached| reached.level() != mark);
         let term = term?;
         super::recursion::check_types(name, &anchor, &term)?;
         let term = self.cast_columns(term, &types)?;
-        let plan = df(LogicalPlanBuilder::from(anchor.plan).to_recursive_query(table, term.plan, !all))?;
-        let plan = df(plan.build())?;
+        let (first, term) = match all {
+            true => (anchor.plan, term.plan),
+            false => (told_apart(anchor.plan, &types)?, told_apart(term.plan, &types)?),
+        };
+        let plan = df(df(LogicalPlanBuilder::from(first).to_recursive_query(table, term, !all))?.build())?;
         let given = plan.schema().columns().into_iter().map(DfExpr::Column);
         let outputs = given.zip(anchor.columns.into_iter().map(|c| Output { untyped: false, ..c })).collect();
         self.project(plan, outputs, false)
@@ -999,6 +1039,38 @@ impl Planner<'_> {
         let keys = columns[width..].iter().map(|c| c.column.clone()).collect();
         Ok((Rel { plan, columns, at_most_one: false }, keys))
     }
+}
+
+/// The plan with each reading of a recursion's rows by a name of its own, of which `readings` are taken.
+fn read_again(plan: LogicalPlan, readings: &mut HashSet<String>) -> datafusion::common::Result<LogicalPlan> {
+    let renamed = plan.transform_up_with_subqueries(|node| {
+        let LogicalPlan::TableScan(scan) = &node else { return Ok(Transformed::no(node)) };
+        let source = scan.source.downcast_ref::<DefaultTableSource>();
+        let Some(work) = source.and_then(|source| source.table_provider.downcast_ref::<CteWorkTable>()) else {
+            return Ok(Transformed::no(node));
+        };
+        if readings.insert(work.name().to_owned()) {
+            return Ok(Transformed::no(node));
+        }
+        let name = iterate::reading(work.name(), readings.len());
+        let again = CteWorkTable::new(&name, scan.source.schema());
+        readings.insert(name);
+        let scan = TableScan { source: provider_as_source(Arc::new(again)), ..scan.clone() };
+        Ok(Transformed::yes(LogicalPlan::TableScan(scan)))
+    })?;
+    Ok(renamed.data)
+}
+
+/// The rows with keys behind them for the columns whose equal values may be written differently.
+fn told_apart(plan: LogicalPlan, types: &[Type]) -> Bind<LogicalPlan> {
+    let columns: Vec<DfExpr> = plan.schema().columns().into_iter().map(DfExpr::Column).collect();
+    let has_key = |(_, ty): &(usize, &Type)| super::compute::Key::of(**ty).is_some();
+    let keys = types.iter().enumerate().filter(has_key);
+    let keys: Vec<DfExpr> = keys.map(|(at, ty)| key(columns[at].clone(), *ty).alias(iterate::key_of(at))).collect();
+    if keys.is_empty() {
+        return Ok(plan);
+    }
+    df(df(LogicalPlanBuilder::from(plan).project(columns.into_iter().chain(keys)))?.build())
 }
 
 fn crossed(left: LogicalPlan, right: LogicalPlan) -> Bind<LogicalPlan> {
@@ -1068,27 +1140,45 @@ fn rename_outputs(rel: &mut Rel, name: &str, names: &[String]) -> Bind<()> {
     Ok(())
 }
 
-/// With RECURSIVE every query of a WITH sees all its names: one that is not bound yet must not be taken for a relation of that name, for which nobody
-/// was asked.
-fn check_references(with: &ast::With) -> Bind<()> {
-    if !with.recursive {
-        return Ok(());
-    }
+/// The queries of a WITH, each behind those that it reads: with RECURSIVE it may read those that are written behind it.
+fn in_order(with: &ast::With) -> Bind<Vec<&ast::Cte>> {
     let names: Vec<String> = with.cte_tables.iter().map(|cte| fold(&cte.alias.name)).collect();
-    for (at, cte) in with.cte_tables.iter().enumerate() {
-        if let Some(later) = names[at + 1..].iter().find(|name| mentions(cte.query.as_ref(), name)) {
-            let message = format!("a reference to the WITH query \"{later}\", which stands behind");
-            return Err(SqlError::unsupported(message).into());
+    if let Some(at) = (1..names.len()).find(|&at| names[..at].contains(&names[at])) {
+        let message = format!("WITH query name \"{}\" specified more than once", names[at]);
+        return Err(SqlError::new("42712", message).into());
+    }
+    let mut left: Vec<(&ast::Cte, &String)> = with.cte_tables.iter().zip(&names).collect();
+    if with.recursive {
+        for at in 0..left.len() {
+            let reads_none = |cte: &ast::Cte, own: &String| {
+                !left[at..].iter().any(|(_, name)| *name != own && mentions(cte.query.as_ref(), name))
+            };
+            let Some(next) = (at..left.len()).find(|&next| reads_none(left[next].0, left[next].1)) else {
+                return Err(SqlError::new("0A000", "mutual recursion between WITH items is not implemented").into());
+            };
+            left.swap(at, next);
         }
-        let own = &names[at];
-        // What has not the form of a recursion is told so where it names itself.
-        if let SetExpr::SetOperation { left, .. } = cte.query.body.as_ref()
-            && (mentions(left.as_ref(), own) || tables_of(left).iter().any(|table| is_named(table, own)))
-        {
-            let message =
-                format!("recursive reference to query \"{own}\" must not appear within its non-recursive term");
-            return Err(SqlError::new("42P19", message).into());
-        }
+        left.iter().try_for_each(|(cte, own)| check_first_term(cte, own))?;
+    }
+    Ok(left.into_iter().map(|(cte, _)| cte).collect())
+}
+
+/// Whether a query of WITH RECURSIVE reads its own rows: not those of one in the WITH before its terms that is called so.
+fn names_itself(query: &ast::Query, name: &str) -> bool {
+    let own: Vec<&ast::Cte> = query.with.iter().flat_map(|with| &with.cte_tables).collect();
+    let is_hidden = own.iter().any(|cte| fold(&cte.alias.name) == name);
+    // What stands in that WITH may read the rows that are hidden behind it: whoever does is not told by its name.
+    mentions(query, name) && !(is_hidden && !own.iter().any(|cte| mentions(cte.query.as_ref(), name)))
+}
+
+/// What has not the form of a recursion is told so where it names itself.
+fn check_first_term(cte: &ast::Cte, own: &str) -> Bind<()> {
+    if let SetExpr::SetOperation { left, .. } = cte.query.body.as_ref()
+        && names_itself(&cte.query, own)
+        && (mentions(left.as_ref(), own) || tables_of(left).iter().any(|table| is_named(table, own)))
+    {
+        let message = format!("recursive reference to query \"{own}\" must not appear within its non-recursive term");
+        return Err(SqlError::new("42P19", message).into());
     }
     Ok(())
 }

@@ -5,6 +5,7 @@
 use super::apply::ApplyExec;
 use super::asked::{FreshCells, KeptRows};
 use super::fault::carried;
+use super::iterate::Recursion;
 use crate::error::SqlError;
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::{DataType, Schema};
@@ -110,6 +111,8 @@ pub fn interruptible(plan: Arc<dyn ExecutionPlan>, stopped: &Stopped) -> Result<
             return Ok(Transformed::yes(Arc::new(apply.stopping(stopped)) as Arc<dyn ExecutionPlan>));
         } else if let Some(kept) = node.downcast_ref::<KeptRows>() {
             return Ok(Transformed::yes(Arc::new(kept.fresh(&mut cells)) as Arc<dyn ExecutionPlan>));
+        } else if let Some(recursion) = node.downcast_ref::<Recursion>() {
+            return Ok(Transformed::yes(Arc::new(recursion.fresh()?) as Arc<dyn ExecutionPlan>));
         } else if node.downcast_ref::<CrossJoinExec>().is_some() {
             node
         } else {

@@ -9,7 +9,7 @@
 use super::cells::Cells;
 use super::change::{Changed, lock_to_change, update_target, value_cell};
 use super::convert::Leaf;
-use super::plan::{FromRel, Planner, Rel, as_unsupported, df, output, refuse};
+use super::plan::{FromRel, Pending, Planner, Rel, as_unsupported, df, output, refuse};
 use crate::bind::change::is_default;
 use crate::bind::scope::{Scope, ScopeSource};
 use crate::bind::{Bind, Binder};
@@ -22,7 +22,7 @@ use crate::query::change::Action;
 use crate::rows::RowSet;
 use crate::value::Datum;
 use datafusion::common::JoinType;
-use datafusion::logical_expr::{Expr as DfExpr, LogicalPlanBuilder};
+use datafusion::logical_expr::{Expr as DfExpr, LogicalPlan, LogicalPlanBuilder};
 use freshet_engine::catalog::Table;
 use freshet_engine::ids::RowId;
 use freshet_engine::schema::{Type, Value};
@@ -149,9 +149,10 @@ impl Planner<'_> {
         let rel = self.within(&sources, || {
             for clause in clauses {
                 let scope = if is_matched(clause) { &from.scope } else { &source.scope };
-                bound.push(self.clause(binder, clause, &target, scope, at)?);
+                let (clause, asked) = self.clause(binder, clause, &target, scope, at)?;
+                bound.push(clause);
+                from.plan = self.asked_for(from.plan.clone(), &sources, &bound, asked)?;
             }
-            from.plan = self.applied(from.plan.clone())?;
             self.merge_rel(&from, row_id.clone(), &bound)
         })?;
         let mut first = BEFORE_VALUES;
@@ -189,7 +190,27 @@ impl Planner<'_> {
         Ok((from, row_id))
     }
 
-    /// `at`: the target's number among the sources.
+    /// The rows with what clauses ask of them: the last one's values are asked of the rows that are its own.
+    fn asked_for(
+        &self,
+        plan: LogicalPlan,
+        sources: &[Vec<Leaf>],
+        clauses: &[BoundClause],
+        [of_condition, of_values]: [Vec<Pending>; 2],
+    ) -> Bind<LogicalPlan> {
+        let plan = of_condition.into_iter().try_fold(plan, |plan, asked| self.apply_one(plan, asked))?;
+        let no = Expr::Const(Datum::Bool(false));
+        let Some((own, earlier)) = clauses.split_last() else { return Ok(plan) };
+        let branches = earlier.iter().map(|clause| (clause.applies.clone(), no.clone()));
+        let branches = branches.chain([(own.applies.clone(), Expr::Const(Datum::Bool(true)))]).collect();
+        let is_own = Expr::Case { branches, otherwise: Some(Box::new(no.clone())) };
+        of_values.into_iter().try_fold(plan, |plan, asked| {
+            let guard = self.with_leaves(sources, |leaves| leaves.convert(&is_own, Type::Bool))?;
+            self.apply_one(plan, Pending { guard: Some(guard), ..asked })
+        })
+    }
+
+    /// A clause, and what it asks of each row: for its condition, and for its values. `at`: the target's number among the sources.
     fn clause(
         &self,
         binder: &mut Binder<'_>,
@@ -197,12 +218,13 @@ impl Planner<'_> {
         target: &Arc<Table>,
         scope: &Scope,
         at: u16,
-    ) -> Bind<BoundClause> {
+    ) -> Bind<(BoundClause, [Vec<Pending>; 2])> {
         let row_id = Expr::Cell { source: at, column: target.def.columns.len() as u16 };
         let mut applies = vec![Expr::IsNull { expr: Box::new(row_id), negated: is_matched(clause) }];
         if let Some(predicate) = &clause.predicate {
             applies.push(binder.condition(predicate, "MERGE WHEN", scope)?);
         }
+        let of_condition = self.take_pending();
         let (what, values) = match &clause.action {
             MergeAction::Update(update) if marks_nothing(update.assignments.first()) => (What::Nothing, Vec::new()),
             MergeAction::Update(update) => {
@@ -219,7 +241,7 @@ impl Planner<'_> {
             MergeAction::Insert(insert) if insert.columns.first().is_some_and(is_mark) => (What::Nothing, Vec::new()),
             MergeAction::Insert(insert) => self.merge_insert(binder, target, insert, scope)?,
         };
-        Ok(BoundClause { what, applies: Expr::And(applies), values })
+        Ok((BoundClause { what, applies: Expr::And(applies), values }, [of_condition, self.take_pending()]))
     }
 
     fn merge_update(

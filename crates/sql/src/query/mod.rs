@@ -23,6 +23,8 @@
 //! | `called` | which functions stand in FROM |
 //! | `from` | what FROM, WITH, INTERSECT and EXCEPT read |
 //! | `recursion` | what the terms of WITH RECURSIVE may be |
+//! | `walks` | what SEARCH and CYCLE add to a recursion |
+//! | `iterate` | how a recursion runs that DataFusion's own does not run |
 //! | `change` | how rows are changed by what a query finds |
 //! | `lock` | how rows are locked that a query finds |
 //! | `merge` | what MERGE does with each row |
@@ -64,6 +66,7 @@ mod from;
 mod gather;
 mod grouping;
 mod interrupt;
+mod iterate;
 mod lazy;
 mod lock;
 mod lookup;
@@ -82,6 +85,7 @@ mod sorted;
 mod sums;
 mod template;
 mod tile;
+mod walks;
 mod window;
 mod with;
 

@@ -28,9 +28,11 @@ use super::sets::{FieldOf, OutputSets, SetCall, field_of, set_leaf, spread_rows}
 use super::sums::FixedSum;
 use super::template::Holes;
 use super::window::Window;
-use super::with::Part;
+use super::with::{Part, is_volatile};
 use crate::bind::expr::{Bound, folded, table_oid};
-use crate::bind::query::{Folds, Item, OrderItem, add_dependents, check_direct, order_items, over_groups};
+use crate::bind::query::{
+    Folds, Item, OrderItem, add_dependents, check_direct, order_items, over_groups, settled_outputs,
+};
 use crate::bind::record::{RECORD, by_fields, column_with_values, fields_of, must_compare, row_columns};
 use crate::bind::scope::{Found, Merged, Scope, ScopeColumn, ScopeSource};
 use crate::bind::{Beyond, Bind, Binder, Mark, PLACEHOLDERS, Parts, Refusal};
@@ -42,7 +44,7 @@ use crate::parse::distinct_keys;
 use crate::rows::Column;
 use crate::statistics::TableStatistics;
 use crate::value::Datum;
-use crate::value::cast::{CastContext, common_type, is_float, without_modifier};
+use crate::value::cast::{CastContext, common_type, has_forms, without_modifier};
 use crate::value::operator::{BinaryOp, BinaryOperator};
 use datafusion::catalog::default_table_source::provider_as_source;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
@@ -173,7 +175,9 @@ pub(super) struct Pending {
     pub kind: apply::Kind,
     pub types: Vec<Type>,
     /// Asked for within an aggregate: before rows are grouped.
-    in_aggregate: bool,
+    pub in_aggregate: bool,
+    /// For which rows it is asked, if not for all.
+    pub guard: Option<DfExpr>,
 }
 
 /// A query of WITH.
@@ -182,6 +186,8 @@ pub(super) struct Cte {
     pub rel: Rel,
     /// Which levels' rows it is about, and which recursions' ([`Planner::recursion_mark`]).
     pub around: Vec<usize>,
+    /// Its last columns that no star shows within it.
+    pub added: usize,
 }
 
 /// A level whose row was asked for, by its place among them.
@@ -220,6 +226,8 @@ pub(super) struct State {
     pub setless: Option<&'static str>,
     pub named_windows: Vec<(String, ast::WindowSpec)>,
     pub(super) ctes: Vec<Cte>,
+    /// The names by which recursions' rows are read.
+    pub(super) readings: HashSet<String>,
     /// Of the SELECT that is being planned, if it locks rows; of the next one, and of the last.
     pub locking: Option<Locking>,
     pub next_locking: Option<Locking>,
@@ -265,7 +273,7 @@ impl Pending {
         kind: apply::Kind,
         types: Vec<Type>,
     ) -> Pending {
-        Pending { name, per_row, lefts: Vec::new(), subplan, kind, types, in_aggregate: false }
+        Pending { name, per_row, lefts: Vec::new(), subplan, kind, types, in_aggregate: false, guard: None }
     }
 
     pub fn name(&self) -> &str {
@@ -491,7 +499,7 @@ impl<'a> Planner<'a> {
     }
 
     /// What the block's expressions asked for so far.
-    fn take_pending(&self) -> Vec<Pending> {
+    pub(super) fn take_pending(&self) -> Vec<Pending> {
         self.state.borrow_mut().pending.last_mut().map(std::mem::take).unwrap_or_default()
     }
 
@@ -503,20 +511,23 @@ impl<'a> Planner<'a> {
 
     /// The plan's columns under their names, and those that are computed: `name`, `name_1`, ...
     pub(super) fn apply_one(&self, plan: LogicalPlan, pending: Pending) -> Bind<LogicalPlan> {
-        let Pending { name, per_row, lefts, subplan, kind, types, in_aggregate: _ } = pending;
+        let Pending { name, per_row, lefts, subplan, kind, types, in_aggregate: _, guard } = pending;
         let kept: Vec<(Option<TableReference>, String)> =
             plan.schema().iter().map(|(relation, field)| (relation.cloned(), field.name().clone())).collect();
         let slots = per_row.slots.len();
         let columns = kept.iter().map(|(r, n)| DfExpr::Column(DfColumn::new(r.clone(), n)));
         let columns = columns.chain(per_row.slots.into_iter().map(|leaf| leaf.expr));
-        let columns = columns.chain(lefts.into_iter().map(|(expr, _)| expr));
+        let is_guarded = guard.is_some();
+        let columns = columns.chain(lefts.into_iter().map(|(expr, _)| expr)).chain(guard);
         let named: Vec<DfExpr> = columns.enumerate().map(|(i, expr)| expr.alias(format!("c{i}"))).collect();
         let input = df(df(LogicalPlanBuilder::from(plan).project(named))?.build())?;
         let width = kept.len();
         let schema = Applied::schema_of(&input, width, &types);
         let (level, count) = (per_row.id, types.len());
         let clock = self.env.clock.clone();
-        let applied = Applied { input, width, slots, level, subplan, kind, types, schema, clock };
+        let is_volatile = subplan.as_ref().map_or(Ok(false), is_volatile)?;
+        let applied =
+            Applied { input, width, slots, level, subplan, kind, is_guarded, is_volatile, types, schema, clock };
         let relation = TableReference::bare(self.unique("applied"));
         let source = provider_as_source(Arc::new(applied));
         let scan = df(LogicalPlanBuilder::scan(relation.clone(), source, None))?;
@@ -572,13 +583,22 @@ impl<'a> Planner<'a> {
     ) -> Bind<Bound> {
         let name = self.unique("each");
         let given = self.given(DfExpr::Column(DfColumn::new_unqualified(name.clone())), ty);
-        let in_aggregate = binder.in_aggregate;
-        let pending = Pending { name, per_row, lefts, subplan: Some(subplan), kind, types: vec![ty], in_aggregate };
+        let pending = Pending {
+            lefts,
+            in_aggregate: binder.in_aggregate,
+            ..Pending::of(name, per_row, Some(subplan), kind, vec![ty])
+        };
+        self.put_off(pending)?;
+        Ok(given)
+    }
+
+    /// Has values computed for each row of the block.
+    pub(super) fn put_off(&self, pending: Pending) -> Bind<()> {
         match self.state.borrow_mut().pending.last_mut() {
             Some(block) => block.push(pending),
             None => return refuse("a subquery of this kind in this clause"),
         }
-        Ok(given)
+        Ok(())
     }
 
     /// Binds what may have no set-returning functions.
@@ -681,7 +701,7 @@ impl<'a> Planner<'a> {
         for (i, output) in columns.into_iter().enumerate() {
             let value = DfExpr::Column(output.column.clone());
             keys.push(key(value.clone(), output.ty).alias(format!("k{i}")));
-            let given = if super::compute::Key::shows_more(output.ty) {
+            let given = if has_forms(output.ty) {
                 shown.push(plain_aggregate(first_value_udaf(), vec![value], false, None).alias(format!("a{i}")));
                 format!("a{i}")
             } else {
@@ -1040,10 +1060,13 @@ impl<'a> Planner<'a> {
         self.state.borrow_mut().sets = Some(Vec::new());
         // Who reads a row of a function from outside takes it apart: there it is its fields.
         let projection = if is_outermost { select.projection.clone() } else { spread_rows(&select.projection) };
+        let settled = settled_outputs(select, order);
+        binder.settle_outputs(&settled);
         let items = binder.items(&projection, &scope);
         binder.output_types = Vec::new();
         let mut items = items?;
-        let untyped = untyped_items(&projection, items.len());
+        let mut untyped = untyped_items(&projection, items.len());
+        untyped.iter_mut().zip(settled).for_each(|(untyped, is_settled)| *untyped &= !is_settled);
         let mut order = binder.order(order, &items, distinct, &scope)?;
         let mut on = self.distinct_on(binder, select, &items, &order, &scope)?;
         let sets = self.state.borrow_mut().sets.take();
@@ -1531,7 +1554,7 @@ impl<'a> Planner<'a> {
         for (i, (expr, ty)) in keys.iter().enumerate() {
             must_compare(*ty, "equality")?;
             let value = self.with_leaves(leaves, |l| l.convert(expr, *ty))?;
-            let column = if super::compute::Key::shows_more(*ty) {
+            let column = if has_forms(*ty) {
                 // Of equal numbers that are written differently the first is shown.
                 groups.push(key(value.clone(), *ty).alias(named('g', i)));
                 folded.push(plain_aggregate(first_value_udaf(), vec![value], false, None).alias(named('n', i)));
@@ -1614,7 +1637,7 @@ impl<'a> Planner<'a> {
     }
 
     /// An operand as it is by itself, which says nothing of parameters yet.
-    fn tried(&self, binder: &mut Binder<'_>, body: &SetExpr) -> Bind<Rel> {
+    pub(super) fn tried(&self, binder: &mut Binder<'_>, body: &SetExpr) -> Bind<Rel> {
         let (parameters, parts) = (binder.parameters.clone(), self.parts.borrow().len());
         let operand = self.set_operand(binder, body);
         binder.parameters = parameters;
@@ -1680,13 +1703,15 @@ impl<'a> Planner<'a> {
     fn subquery(&self, binder: &mut Binder<'_>, query: &ast::Query, scope: &Scope) -> Bind<Rel> {
         let sources = self.state.borrow().blocks.last().cloned().unwrap_or_default();
         let rel = self.correlated(binder, scope, sources, |binder| self.query(binder, query))?;
-        self.note_unjoinable(&rel);
+        self.note_unjoinable(&rel)?;
         Ok(rel)
     }
 
-    /// A subquery that cannot become a join runs for each row.
-    pub(super) fn note_unjoinable(&self, rel: &Rel) {
-        self.is_deep.set(self.is_deep.get() || !is_joinable(&rel.plan));
+    /// A subquery that cannot become a join runs for each row, as one that may give something else for each.
+    pub(super) fn note_unjoinable(&self, rel: &Rel) -> Bind<()> {
+        let is_each = !is_joinable(&rel.plan) || !rel.plan.all_out_ref_exprs().is_empty() && is_volatile(&rel.plan)?;
+        self.is_deep.set(self.is_deep.get() || is_each);
+        Ok(())
     }
 
     pub fn correlated<T>(
@@ -2052,6 +2077,21 @@ impl Beyond for Planner<'_> {
         }))
     }
 
+    fn row_subquery(&self, binder: &mut Binder<'_>, query: &ast::Query, scope: &Scope) -> Bind<Vec<Bound>> {
+        let (rel, per_row) = self.maybe_per_row(binder, query, scope, true)?;
+        let name = self.unique("each");
+        let types: Vec<Type> = rel.columns.iter().map(|column| column.ty).collect();
+        let given = |(at, column): (usize, &Output)| {
+            let value = DfExpr::Column(DfColumn::new_unqualified(numbered_name(&name, at)));
+            self.noted(self.given(value, column.ty), column.is_computed)
+        };
+        let row = rel.columns.iter().enumerate().map(given).collect();
+        let per_row = per_row.expect("it was asked for");
+        let pending = Pending::of(name, per_row, Some(rel.plan), apply::Kind::Row, types);
+        self.put_off(Pending { in_aggregate: binder.in_aggregate, ..pending })?;
+        Ok(row)
+    }
+
     fn is_part_of_with(&self, name: &str) -> bool {
         self.state.borrow().ctes.iter().any(|cte| cte.name == name)
     }
@@ -2115,6 +2155,14 @@ impl Beyond for Planner<'_> {
         let is_missing = Expr::IsNull { expr: Box::new(cell(present)?.expr), negated: false };
         let branches = vec![(is_missing, Expr::NULL)];
         Ok(Some(Bound::new(Expr::Case { branches, otherwise: Some(Box::new(record.expr)) }, RECORD)))
+    }
+
+    fn columns_around(&self, source: &str) -> Option<Vec<String>> {
+        let state = self.state.borrow();
+        state.levels.iter().rev().find_map(|level| {
+            let columns = row_columns(level.scope.source(source).ok()?, &level.scope, false);
+            Some(columns.into_iter().map(|(name, _)| name).collect())
+        })
     }
 
     fn is_outer_row(&self, name: &str) -> bool {
@@ -2589,8 +2637,8 @@ pub fn aggregate_call(
             let arg = if aggregate.distinct { key(arg, ty) } else { arg };
             return Ok((count_udaf(), vec![arg], result));
         }
-        AggregateFunction::Min if is_float(ty) => fold(Kind::Least),
-        AggregateFunction::Max if is_float(ty) => fold(Kind::Greatest),
+        AggregateFunction::Min if has_forms(ty) => fold(Kind::Least),
+        AggregateFunction::Max if has_forms(ty) => fold(Kind::Greatest),
         AggregateFunction::Min => min_udaf(),
         AggregateFunction::Max => max_udaf(),
         AggregateFunction::BoolAnd => bool_and_udaf(),
@@ -2671,9 +2719,12 @@ fn fold_of(aggregate: &Aggregate, leaves: &Leaves<'_>) -> Result<(DfExpr, Type),
         None => aggregate_call(guarded_fold(aggregate).as_ref().unwrap_or(aggregate), leaves)?,
     };
     let filter = aggregate.filter.as_ref().map(|f| leaves.condition(f)).transpose()?;
-    // Duplicates change neither a minimum nor a truth.
+    // Duplicates change neither a truth nor a minimum, but for how that is written.
     let distinct = aggregate.distinct
-        && matches!(aggregate.function, AggregateFunction::Count | AggregateFunction::Sum | AggregateFunction::Avg);
+        && match aggregate.function {
+            AggregateFunction::Count | AggregateFunction::Sum | AggregateFunction::Avg => true,
+            _ => aggregate.arg.as_ref().is_some_and(|(_, ty)| has_forms(*ty)),
+        };
     Ok((plain_aggregate(function, args, distinct, filter), ty))
 }
 

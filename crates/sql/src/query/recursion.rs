@@ -1,15 +1,13 @@
 //! What may the two terms of WITH RECURSIVE be?
 
 use super::from::{is_named, mentions};
-use super::plan::{Rel, refuse};
+use super::plan::Rel;
 use crate::bind::Bind;
 use crate::bind::names::RelationName;
 use crate::bind::query::{has_own_call, is_aggregate};
-use crate::bind::record::must_compare;
 use crate::error::SqlError;
 use crate::value::cast::{common_type, same_base, without_modifier};
 use crate::value::pgtype::format_type;
-use freshet_engine::schema::Type;
 use sqlparser::ast::{self, JoinOperator, Select, SetExpr, SetOperator, TableFactor, TableWithJoins};
 
 /// Each column of the recursive term has the type of the other term's, precision and length included.
@@ -36,24 +34,20 @@ pub fn check_types(name: &str, anchor: &Rel, term: &Rel) -> Bind<()> {
     Ok(())
 }
 
-/// UNION without ALL drops rows whose stored bytes are known: a type of which equal values may be written differently cannot take part.
-pub fn check_told_apart(ty: Type) -> Bind<()> {
-    must_compare(ty, "equality")?;
-    match ty.unrounded() {
-        Type::Array(element) => check_told_apart(*element),
-        Type::Numeric { .. } | Type::Interval | Type::Jsonb | Type::Float4 | Type::Float8 | Type::Vector(_) => {
-            refuse(format!("UNION without ALL of a column of type {} in a recursive query", format_type(ty)))
-        }
-        _ => Ok(()),
-    }
-}
-
 fn invalid<T>(message: String) -> Bind<T> {
     Err(SqlError::new("42P19", message).into())
 }
 
 fn must_not_appear<T>(name: &str, place: &str) -> Bind<T> {
     invalid(format!("recursive reference to query \"{name}\" must not appear within {place}"))
+}
+
+/// What stands in WITH before the two terms is read by both.
+pub fn check_with(name: &str, with: &ast::With) -> Bind<()> {
+    if with.cte_tables.iter().any(|cte| mentions(cte.query.as_ref(), name)) {
+        return must_not_appear(name, "a subquery");
+    }
+    Ok(())
 }
 
 /// The recursive term names the query once, where its rows are read as they come.
@@ -92,9 +86,11 @@ fn check_query(name: &str, query: &ast::Query, found: &mut usize) -> Bind<()> {
         |with: &ast::With| with.cte_tables.iter().any(|cte| crate::bind::scope::fold(&cte.alias.name) == name);
     match &query.with {
         // Another query of that name.
-        Some(with) if is_hidden(with) => Ok(()),
-        _ => check_body(name, &query.body, found),
+        Some(with) if is_hidden(with) => return Ok(()),
+        Some(with) => with.cte_tables.iter().try_for_each(|cte| check_query(name, &cte.query, found))?,
+        None => {}
     }
+    check_body(name, &query.body, found)
 }
 
 fn check_select(name: &str, select: &Select, found: &mut usize) -> Bind<()> {

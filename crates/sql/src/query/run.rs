@@ -17,6 +17,7 @@ use super::fault::sql_error;
 use super::fold::Fold;
 use super::gather::Gather;
 use super::interrupt::{Stopped, interruptible};
+use super::iterate::OwnRecursions;
 use super::lazy::LazySides;
 use super::lookup::LookUp;
 use super::order;
@@ -231,6 +232,7 @@ fn state(parts: usize) -> SessionState {
         *rule = Arc::new(KeepActs(Arc::clone(rule)));
     }
     rules.push(Arc::new(LazySides));
+    rules.push(Arc::new(OwnRecursions));
     let logical = mended(state.optimizers());
     SessionStateBuilder::new_from_existing(state)
         .with_optimizer_rules(logical)

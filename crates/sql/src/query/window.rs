@@ -27,7 +27,7 @@ use crate::expr::Expr;
 use crate::parse::exclusion_of;
 use crate::value::Datum;
 use crate::value::aggregate::Gathered;
-use crate::value::cast::CastContext;
+use crate::value::cast::{CastContext, common_type, without_modifier};
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::Column as DfColumn;
 use datafusion::functions_window::cume_dist::cume_dist_udwf;
@@ -307,11 +307,14 @@ impl Planner<'_> {
                     bound.push((binder.coerce(first, Type::Int4, CastContext::Implicit)?, Type::Int4));
                     ty
                 } else {
-                    let first = binder.known(first)?;
-                    let mut ty = first.ty.unwrap_or(Type::Text).unrounded();
-                    if with_default {
-                        ty = crate::value::cast::without_modifier(ty);
-                    }
+                    let default = args.as_slice().get(1).and_then(|default| default.ty);
+                    let types = [first.ty.map(Type::unrounded), default.map(Type::unrounded)];
+                    let ty = match types {
+                        // The value and what stands for it where there is none are of one type.
+                        [_, Some(_)] => common_type(known, &types).map_err(|_| no_function(name))?,
+                        [of_value, None] => of_value.unwrap_or(Type::Text),
+                    };
+                    let ty = if with_default { without_modifier(ty) } else { ty };
                     bound.push((binder.coerce(first, ty, CastContext::Implicit)?, ty));
                     ty
                 }

@@ -6,6 +6,7 @@
 //! 4. A query of WITH that asks what has another value each time is run once too, as one that is cut by a LIMIT or MATERIALIZED and read twice;
 //!    wherever WITH stands, unless it is about a row around its query.
 
+use super::apply::plans_within;
 use super::cells::{Writer, data_type};
 use super::change::{Action, columns_of};
 use super::from::readings;
@@ -60,7 +61,8 @@ impl Part {
     }
 }
 
-fn is_volatile(plan: &LogicalPlan) -> Bind<bool> {
+/// Whether it may give other rows each time.
+pub(super) fn is_volatile(plan: &LogicalPlan) -> Bind<bool> {
     let mut found = false;
     df(plan.apply_with_subqueries(|node| {
         node.apply_expressions(|expr| {
@@ -68,6 +70,9 @@ fn is_volatile(plan: &LogicalPlan) -> Bind<bool> {
             Ok(TreeNodeRecursion::Continue)
         })
     }))?;
+    for within in plans_within(plan) {
+        found = found || is_volatile(&within)?;
+    }
     Ok(found)
 }
 

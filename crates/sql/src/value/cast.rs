@@ -55,6 +55,13 @@ pub(crate) fn is_integer(ty: Type) -> bool {
     matches!(ty, Type::Int2 | Type::Int4 | Type::Int8)
 }
 
+/// Whether equal values may be written differently: 1.0 and 1.00, 0 and -0, a day and 24 hours.
+pub fn has_forms(ty: Type) -> bool {
+    let ty = ty.unrounded();
+    let is_made_of_parts = matches!(ty, Type::Interval | Type::Jsonb | Type::Array(_) | Type::Vector(_));
+    matches!(ty, Type::Numeric { .. } | Type::Float4 | Type::Float8) || is_made_of_parts
+}
+
 pub(crate) fn is_float(ty: Type) -> bool {
     matches!(ty, Type::Float4 | Type::Float8)
 }
