@@ -424,10 +424,11 @@ fn own_command(words: &[&TokenWithSpan], sql: &str) -> Result<Option<Parsed>, Sq
     if is(0, "explain") && is(1, "restart") {
         return ends_at(2, Parsed::ExplainRestart);
     }
-    if is(0, "create") && is(1, "schema") {
-        if let Some(utility) = elements::schema_of(words, sql)? {
-            return Ok(Some(Parsed::Utility(Box::new(utility))));
-        }
+    if is(0, "create")
+        && is(1, "schema")
+        && let Some(utility) = elements::schema_of(words, sql)?
+    {
+        return Ok(Some(Parsed::Utility(Box::new(utility))));
     }
     if is(0, "copy") {
         return Ok(Some(Parsed::Copy(Box::new(copy::parse_copy(words, sql)?))));
