@@ -587,7 +587,7 @@ impl Binder<'_> {
         let first = compared.first().map_or_else(|| wanted.expr.clone(), |(_, value, _)| value.clone());
         if compared.iter().all(|(_, value, _)| *value == first) {
             let list = compared.into_iter().map(|(operator, _, item)| (operator, item)).collect();
-            return Ok(Bound::new(Expr::In { expr: Box::new(first), list, negated }, Type::Bool));
+            return Ok(Bound::new(Expr::one_of(Box::new(first), list, negated), Type::Bool));
         }
         // What is looked for is another value for some of them: a date as a moment.
         let equal = |(operator, value, item)| Expr::Compare { operator, left: Box::new(value), right: Box::new(item) };
