@@ -1133,6 +1133,7 @@ impl Binder<'_> {
             function.check_known(name)?;
         }
         let arg = arg.map(|a| self.known(a)).transpose()?;
+        let arg = arg.map(|a| self.time_to_add(function, a)).transpose()?;
         let ty = arg.as_ref().and_then(|a| a.ty).map(Type::unrounded);
         if let (Some(Type::Interval), Some(arg)) = (ty, &arg) {
             let what = match function {
@@ -1308,6 +1309,18 @@ impl Binder<'_> {
         // Another place may want all digits of it.
         .unrounded();
         *self.parameters[usize::from(parameter)].get_or_insert(ty)
+    }
+
+    /// The argument of an aggregate: what adds up times of the day takes them for intervals.
+    pub fn time_to_add(&mut self, function: AggregateFunction, arg: Bound) -> Bind<Bound> {
+        let adds = matches!(function, AggregateFunction::Sum | AggregateFunction::Avg);
+        match arg.ty.map(Type::unrounded) {
+            Some(Type::Time) if adds => {
+                let interval = self.coerce(arg, Type::Interval, CastContext::Implicit)?;
+                Ok(Bound::new(interval, Type::Interval))
+            }
+            _ => Ok(arg),
+        }
     }
 
     pub(super) fn explicit_cast(&mut self, bound: Bound, to: Type) -> Bind<Expr> {
