@@ -1329,6 +1329,10 @@ impl Binder<'_> {
             (Expr::Const(Datum::Bytes(_)), None) if matches!(to, Type::Varchar(_) | Type::Char(_)) => {
                 Bound::new(bound.expr, Type::Text)
             }
+            (Expr::Const(Datum::Bytes(_)), None) => match cast::without_length(to) {
+                Some(whole) => Bound::new(self.coerce(bound, whole, CastContext::Explicit)?, whole),
+                None => bound,
+            },
             _ => bound,
         };
         let from = bound.ty;
