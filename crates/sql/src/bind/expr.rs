@@ -587,7 +587,7 @@ impl Binder<'_> {
         let first = compared.first().map_or_else(|| wanted.expr.clone(), |(_, value, _)| value.clone());
         if compared.iter().all(|(_, value, _)| *value == first) {
             let list = compared.into_iter().map(|(operator, _, item)| (operator, item)).collect();
-            return Ok(Bound::new(Expr::In { expr: Box::new(first), list, negated }, Type::Bool));
+            return Ok(Bound::new(Expr::one_of(Box::new(first), list, negated), Type::Bool));
         }
         // What is looked for is another value for some of them: a date as a moment.
         let equal = |(operator, value, item)| Expr::Compare { operator, left: Box::new(value), right: Box::new(item) };
@@ -1133,6 +1133,7 @@ impl Binder<'_> {
             function.check_known(name)?;
         }
         let arg = arg.map(|a| self.known(a)).transpose()?;
+        let arg = arg.map(|a| self.time_to_add(function, a)).transpose()?;
         let ty = arg.as_ref().and_then(|a| a.ty).map(Type::unrounded);
         if let (Some(Type::Interval), Some(arg)) = (ty, &arg) {
             let what = match function {
@@ -1310,12 +1311,28 @@ impl Binder<'_> {
         *self.parameters[usize::from(parameter)].get_or_insert(ty)
     }
 
+    /// The argument of an aggregate: what adds up times of the day takes them for intervals.
+    pub fn time_to_add(&mut self, function: AggregateFunction, arg: Bound) -> Bind<Bound> {
+        let adds = matches!(function, AggregateFunction::Sum | AggregateFunction::Avg);
+        match arg.ty.map(Type::unrounded) {
+            Some(Type::Time) if adds => {
+                let interval = self.coerce(arg, Type::Interval, CastContext::Implicit)?;
+                Ok(Bound::new(interval, Type::Interval))
+            }
+            _ => Ok(arg),
+        }
+    }
+
     pub(super) fn explicit_cast(&mut self, bound: Bound, to: Type) -> Bind<Expr> {
         let bound = match (&bound.expr, bound.ty) {
             // 'abcdef'::varchar(3) cuts, where the input function would refuse.
             (Expr::Const(Datum::Bytes(_)), None) if matches!(to, Type::Varchar(_) | Type::Char(_)) => {
                 Bound::new(bound.expr, Type::Text)
             }
+            (Expr::Const(Datum::Bytes(_)), None) => match cast::without_length(to) {
+                Some(whole) => Bound::new(self.coerce(bound, whole, CastContext::Explicit)?, whole),
+                None => bound,
+            },
             _ => bound,
         };
         let from = bound.ty;

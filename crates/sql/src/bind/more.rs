@@ -562,7 +562,7 @@ impl Binder<'_> {
             let items = value::array_items(operator.right, stored);
             if !items.is_empty() {
                 let list = items.into_iter().map(|item| (operator, Expr::Const(item))).collect();
-                return Ok(Bound::new(Expr::In { expr: Box::new(left), list, negated: false }, Type::Bool));
+                return Ok(Bound::new(Expr::one_of(Box::new(left), list, false), Type::Bool));
             }
         }
         let (left, array) = (Box::new(left), Box::new(array));

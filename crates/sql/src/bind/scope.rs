@@ -291,9 +291,11 @@ impl Scope {
     pub fn qualified(&self, qualifier: &str, name: &str) -> Result<Found, SqlError> {
         let source = self.source(qualifier)?;
         let columns = &self.sources[usize::from(source)].columns;
-        match columns.iter().position(|c| c.name == name) {
-            Some(column) => Ok(Found { source, column: column as u16, ty: columns[column].ty }),
-            None => Err(SqlError::new("42703", format!("column {qualifier}.{name} does not exist"))),
+        let mut named = columns.iter().enumerate().filter(|(_, column)| column.name == name);
+        match (named.next(), named.next()) {
+            (Some((column, of)), None) => Ok(Found { source, column: column as u16, ty: of.ty }),
+            (Some(_), Some(_)) => Err(SqlError::new("42702", format!("column reference \"{name}\" is ambiguous"))),
+            (None, _) => Err(SqlError::new("42703", format!("column {qualifier}.{name} does not exist"))),
         }
     }
 

@@ -360,7 +360,7 @@ fn usable<'a>(
                     }
                 }
             }
-            Expr::In { expr, list, negated: false } => {
+            Expr::In { expr, list, negated: false, .. } => {
                 if let Some(column) = plain_column(expr, source)
                     && list.iter().all(|(operator, item)| known(item) && has_one_value(operator.right, operator.left))
                 {

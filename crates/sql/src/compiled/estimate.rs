@@ -33,7 +33,7 @@ pub fn share(condition: &Expr, source: u16, table: &Table, known: Option<&TableS
             (None, None) if operator.op == BinaryOp::Eq => EQUAL,
             (None, None) => OTHER,
         },
-        Expr::In { expr, list, negated: false } => (one_of(expr) * list.len() as f64).min(1.0),
+        Expr::In { expr, list, negated: false, .. } => (one_of(expr) * list.len() as f64).min(1.0),
         Expr::Quantified { operator, left, all: false, .. } if operator.op == BinaryOp::Eq => {
             (one_of(left) * ELEMENTS).min(1.0)
         }

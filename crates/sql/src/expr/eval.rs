@@ -99,7 +99,15 @@ pub fn truth(expr: &Expr, frame: &Frame<'_>) -> Result<Option<bool>, SqlError> {
             };
             Ok(Some(equal == *negated))
         }
-        Expr::In { expr, list, negated } => Ok(member(expr, list, frame)?.map(|b| b != *negated)),
+        Expr::In { expr, list, negated, sorted } => {
+            let wanted = evaluate(expr, frame)?;
+            let found = match sorted {
+                Some(_) if wanted.is_null() => None,
+                Some(sorted) => Some(sorted.has(list, &wanted.value())?),
+                None => member(&wanted, list, frame)?,
+            };
+            Ok(found.map(|b| b != *negated))
+        }
         Expr::Quantified { operator, left, array, all } => quantified(operator, left, array, *all, frame),
         Expr::Like { expr, pattern, escape, insensitive, negated } => {
             let (text, pattern) = (evaluate(expr, frame)?, evaluate(pattern, frame)?);
@@ -160,8 +168,7 @@ fn quantified(
     Ok(if unknown { None } else { Some(all) })
 }
 
-fn member(expr: &Expr, list: &[(BinaryOperator, Expr)], frame: &Frame<'_>) -> Result<Option<bool>, SqlError> {
-    let wanted = evaluate(expr, frame)?;
+fn member(wanted: &Scalar<'_>, list: &[(BinaryOperator, Expr)], frame: &Frame<'_>) -> Result<Option<bool>, SqlError> {
     let mut unknown = wanted.is_null();
     for (operator, item) in list {
         let item = evaluate(item, frame)?;

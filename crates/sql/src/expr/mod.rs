@@ -5,6 +5,7 @@
 //! it computes. NULL follows SQL's three-valued logic.
 
 mod eval;
+mod one_of;
 mod advisory;
 mod sequence;
 mod show;
@@ -12,6 +13,7 @@ mod sleep;
 
 pub use advisory::KeyCall;
 pub use eval::{Frame, evaluate, test, truth};
+pub use one_of::Sorted;
 pub use sequence::{SequenceCall, SequenceRef, SessionSequences};
 pub use show::show;
 pub(crate) use sleep::is_asked as is_sleep;
@@ -236,6 +238,8 @@ pub enum Expr {
         /// Each with its equality.
         list: Vec<(BinaryOperator, Expr)>,
         negated: bool,
+        /// By which a long list of constants is searched.
+        sorted: Option<Sorted>,
     },
     Like {
         expr: Box<Expr>,
@@ -523,11 +527,11 @@ impl Expr {
             Expr::Distinct { operator, left, right, negated } => {
                 Expr::Distinct { operator, left: boxed(left), right: boxed(right), negated }
             }
-            Expr::In { expr, list, negated } => Expr::In {
-                expr: boxed(expr),
-                list: list.into_iter().map(|(operator, item)| (operator, item.rewrite(before))).collect(),
-                negated,
-            },
+            Expr::In { expr, list, negated, .. } => {
+                let expr = boxed(expr);
+                let list = list.into_iter().map(|(operator, item)| (operator, item.rewrite(before)));
+                Expr::one_of(expr, list.collect(), negated)
+            }
             Expr::Like { expr, pattern, escape, insensitive, negated } => {
                 Expr::Like { expr: boxed(expr), pattern: boxed(pattern), escape, insensitive, negated }
             }

@@ -31,7 +31,7 @@ pub fn show(expr: &Expr, name: &dyn Fn(u16, u16) -> String) -> String {
             let value = if *value { "TRUE" } else { "FALSE" };
             format!("({} IS{} {value})", show(expr, name), not(*negated))
         }
-        Expr::In { expr, list, negated } => {
+        Expr::In { expr, list, negated, .. } => {
             let items = list.iter().map(|(o, item)| typed(item, o.right, name));
             let items: Vec<String> = items.collect();
             format!("({}{} IN ({}))", show(expr, name), not(*negated), items.join(", "))

@@ -121,14 +121,18 @@ impl Dialect for Grammar {
         Some(right.map(|right| build(Box::new(left.clone()), Box::new(right))))
     }
 
-    /// ON ends a select list, in INSERT ... SELECT ... ON CONFLICT, and so does FOR; ISNULL is a test.
+    /// ON ends a select list, in INSERT ... SELECT ... ON CONFLICT, and so does FOR; ISNULL is a test. Words of other grammars are labels.
     fn is_column_alias(&self, kw: &Keyword, parser: &mut Parser) -> bool {
-        !matches!(kw, Keyword::ON | Keyword::FOR | Keyword::NOTNULL) && self.0.is_column_alias(kw, parser)
+        use Keyword::{CLUSTER, EXCLUDE, EXPLAIN, MINUS, SORT, TOP, VIEW};
+        let is_label = matches!(kw, CLUSTER | EXCLUDE | EXPLAIN | MINUS | SORT | TOP | VIEW);
+        let ends = matches!(kw, Keyword::ON | Keyword::FOR | Keyword::NOTNULL);
+        is_label || !ends && self.0.is_column_alias(kw, parser)
     }
 
     fn get_next_precedence(&self, parser: &Parser) -> Option<Result<u8, ParserError>> {
         match &parser.peek_token_ref().token {
             token if is_isnull(token) => Some(Ok(self.prec_value(Precedence::Is))),
+            token if is_operator_elsewhere(token) => Some(Ok(self.prec_unknown())),
             Token::Tilde | Token::TildeAsterisk | Token::ExclamationMarkTilde | Token::ExclamationMarkTildeAsterisk => {
                 Some(Ok(self.prec_value(Precedence::PgOther)))
             }
@@ -213,6 +217,12 @@ fn typed_string(parser: &mut Parser) -> Option<Result<Expr, ParserError>> {
 /// The parser has no such keyword.
 fn is_isnull(token: &Token) -> bool {
     matches!(token, Token::Word(word) if word.quote_style.is_none() && word.value.eq_ignore_ascii_case("isnull"))
+}
+
+/// A word that is an operator in other grammars and a name here.
+fn is_operator_elsewhere(token: &Token) -> bool {
+    use Keyword::{DIV, MATCH, REGEXP, RLIKE, XOR};
+    matches!(token, Token::Word(word) if matches!(word.keyword, DIV | MATCH | REGEXP | RLIKE | XOR))
 }
 
 /// A call of a function with nothing but arguments.

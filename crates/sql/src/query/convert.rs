@@ -168,7 +168,7 @@ impl Leaves<'_> {
                 }
                 None => self.computed(expr, ty),
             },
-            Expr::In { expr: wanted, list, negated } => match self.in_list(wanted, list, *negated)? {
+            Expr::In { expr: wanted, list, negated, .. } => match self.in_list(wanted, list, *negated)? {
                 Some(native) => Ok(native),
                 None => self.computed(expr, ty),
             },

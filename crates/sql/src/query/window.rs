@@ -222,6 +222,7 @@ impl Planner<'_> {
                 function.check_known(&name)?;
             }
             let arg = arg.map(|a| binder.known(a)).transpose()?;
+            let arg = arg.map(|a| binder.time_to_add(function, a)).transpose()?;
             let ty = arg.as_ref().and_then(|a| a.ty).map(Type::unrounded);
             if let (Some(Type::Interval), Some(arg)) = (ty, &arg) {
                 let what = match function {

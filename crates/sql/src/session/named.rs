@@ -44,6 +44,13 @@ fn typed_literal(value: &Datum, ty: Type) -> String {
     format!("({}::{name})", literal(String::from_utf8_lossy(&text).into_owned()))
 }
 
+/// The query with the statement's own names of its columns: a literal in a parameter's place would give another.
+fn named_as(statement: &Prepared, query: &str) -> String {
+    let quoted = |name: &str| format!("\"{}\"", name.replace('"', "\"\""));
+    let names: Vec<String> = statement.columns.iter().map(|column| quoted(&column.name)).collect();
+    format!("SELECT * FROM ({query}\n) AS \"execute\"({})", names.join(", "))
+}
+
 #[derive(Default)]
 pub(super) struct Names {
     /// Asked three times a statement.
@@ -394,7 +401,10 @@ impl Session {
             let values = self.arguments(name, &statement, arguments, text)?;
             let values: Vec<String> =
                 values.iter().zip(&statement.parameters).map(|(value, &ty)| typed_literal(value, ty)).collect();
-            let query = with_values(&statement.sql, &values)?;
+            let query = match values.is_empty() {
+                true => statement.sql.to_string(),
+                false => named_as(&statement, &with_values(&statement.sql, &values)?),
+            };
             self.plan_in_transaction(&format!("{create} {query} {behind}"), &[])
         });
         let statement = created.map_err(|mut error| {

@@ -202,7 +202,10 @@ pub fn cast_by(from: Type, value: &Value<'_>, to: Type, explicit: bool, clock: &
             // The output function's text: a `char` has its blanks again.
             let mut bytes = Vec::new();
             text::write(from, value, clock, &mut bytes);
-            text::read(to, &bytes, clock)
+            match without_length(to).filter(|_| explicit) {
+                Some(whole) => cast_by(whole, &text::read(whole, &bytes, clock)?.as_value(), to, explicit, clock),
+                None => text::read(to, &bytes, clock),
+            }
         }
         _ if from == Type::Jsonb && to != Type::Json => from_jsonb(value, to),
         Type::Int2 | Type::Int4 | Type::Int8 => to_integer(from, value, to),
@@ -515,6 +518,16 @@ pub fn without_modifier(ty: Type) -> Type {
         Type::Varchar(_) => Type::Varchar(pgtype::UNLIMITED),
         Type::Array(element) => Type::array_of(without_modifier(*element)),
         ty => ty.unrounded(),
+    }
+}
+
+/// The type as which an explicit cast to an array of limited texts reads the whole texts that it then cuts.
+pub fn without_length(ty: Type) -> Option<Type> {
+    match ty {
+        Type::Array(element) if matches!(*element, Type::Varchar(_) | Type::Char(_)) => {
+            Some(without_modifier(ty)).filter(|whole| *whole != ty)
+        }
+        _ => None,
     }
 }
 

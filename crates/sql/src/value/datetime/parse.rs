@@ -355,9 +355,9 @@ fn cut_number(cutter: &mut Cutter<'_>, field: &mut String) -> Look {
 fn cut_word(cutter: &mut Cutter<'_>, field: &mut String) -> Look {
     cutter.run(field, |b| b.is_ascii_alphabetic());
     let next = cutter.peek();
-    // "jan-08-1999" and zone names: a known word ends where its letters end.
-    let joined =
-        matches!(next, b'-' | b'/' | b'.') || ((next == b'+' || next.is_ascii_digit()) && Word::of(field).is_none());
+    // "jan-08-1999" and zone names: a known word ends where its letters end, but "PST8PDT" is one name.
+    let ends = || !matches!(Word::of(field), None | Some(Word::Zone(_) | Word::Place(_)));
+    let joined = matches!(next, b'-' | b'/' | b'.') || ((next == b'+' || next.is_ascii_digit()) && !ends());
     if !joined {
         return Look::Word;
     }

@@ -6,7 +6,7 @@ use crate::value::{Clock, Datum, cast, fault, text};
 use freshet_engine::schema::{Type, Value};
 
 /// PostgreSQL's largest value.
-const BYTES_MAX: usize = (1 << 30) - 1;
+pub(super) const BYTES_MAX: usize = (1 << 30) - 1;
 
 /// The functions whose first argument is text or bytes.
 pub(super) fn call(function: &Function, values: &[Value<'_>]) -> Result<Datum, SqlError> {

@@ -2,6 +2,7 @@
 
 use super::arguments::{Arguments, text};
 use super::catalog::Privileged;
+use super::string::BYTES_MAX;
 use super::text::{quoted_ident, quoted_literal};
 use super::{Function, FunctionId, json};
 use crate::bind::record::{MAKE, RECORD};
@@ -362,12 +363,17 @@ fn format(a: &Arguments<'_>) -> Result<Datum, SqlError> {
                 digits.push(*c);
                 chars.next();
             }
-            digits.parse::<usize>().ok()
+            let number =
+                |digits: &str| digits.parse::<u32>().ok().filter(|n| *n <= i32::MAX as u32).map(|n| n as usize);
+            match digits.is_empty() {
+                true => Ok(None),
+                false => number(&digits).map(Some).ok_or_else(|| SqlError::new("22003", "number is out of range")),
+            }
         };
         let mut position = None;
         let mut width: i64 = 0;
         let mut left = false;
-        let first = number(&mut chars);
+        let first = number(&mut chars)?;
         match (first, chars.peek()) {
             (Some(at), Some('$')) => {
                 chars.next();
@@ -382,7 +388,7 @@ fn format(a: &Arguments<'_>) -> Result<Datum, SqlError> {
         }
         if chars.peek() == Some(&'*') {
             chars.next();
-            let at = match number(&mut chars) {
+            let at = match number(&mut chars)? {
                 None => next,
                 Some(at) if chars.next_if_eq(&'$').is_some() => numbered(at)?,
                 Some(_) => return Err(SqlError::new("22023", "width argument position must be ended by \"$\"")),
@@ -392,7 +398,7 @@ fn format(a: &Arguments<'_>) -> Result<Datum, SqlError> {
                 return Err(too_few());
             }
             width = shown_argument(a, at).and_then(|w| w.trim().parse().ok()).unwrap_or(0);
-        } else if let Some(given) = number(&mut chars) {
+        } else if let Some(given) = number(&mut chars)? {
             width = given as i64;
         }
         let kind = chars.next().ok_or_else(|| {
@@ -416,8 +422,12 @@ fn format(a: &Arguments<'_>) -> Result<Datum, SqlError> {
             (_, None) => "NULL".to_owned(),
             (_, Some(value)) => quoted_literal(&value),
         };
-        let missing = width.unsigned_abs() as usize;
-        let missing = missing.saturating_sub(shown.chars().count()).min(1 << 28);
+        let missing = usize::try_from(width.unsigned_abs()).unwrap_or(usize::MAX).saturating_sub(shown.chars().count());
+        if missing.saturating_add(shown.len() + out.len()) >= BYTES_MAX {
+            let detail =
+                format!("Cannot enlarge string buffer containing {} bytes by {missing} more bytes.", out.len());
+            return Err(SqlError::new("54000", "out of memory").with_detail(detail));
+        }
         let blanks = " ".repeat(missing);
         if left || width < 0 {
             out.push_str(&shown);
