@@ -50,6 +50,10 @@ const REVOKED_BEHIND_EPOCHS: u64 = 64;
 /// commits stand so far back now and then, and are soon over: to fold for them cost a tenth of a mix of look-ups and updates by 4,800 sessions.
 const FOLDED_BEHIND_EPOCHS: u64 = 16;
 
+fn is_behind(floor: Cts, durable: Epoch, epochs: u64) -> bool {
+    floor.epoch().0 + epochs < durable.0
+}
+
 /// What a look-up at a kept registration looks at comes first, in one line.
 #[repr(C, align(128))]
 pub(crate) struct SessionPlace {
@@ -368,16 +372,19 @@ impl Sessions {
     pub fn floor(&self, log: &Log) -> Cts {
         let durable = log.durable();
         let floor = self.floor_as_counted(durable);
-        let is_far_behind = floor.epoch().0 + REVOKED_BEHIND_EPOCHS < durable.0;
-        if is_far_behind && self.revoke(log) { self.floor_as_counted(durable) } else { floor }
+        if is_behind(floor, durable, REVOKED_BEHIND_EPOCHS) && self.revoke(log) {
+            self.floor_as_counted(durable)
+        } else {
+            floor
+        }
+    }
+
+    /// Whether a snapshot keeps the floor back that is older than a statement and its commit take.
+    pub fn is_held_back(&self, floor: Cts, log: &Log) -> bool {
+        is_behind(floor, log.durable(), FOLDED_BEHIND_EPOCHS)
     }
 
     /// `durable` was read before the call.
-    /// Whether a snapshot keeps the floor back that is older than a statement and its commit take.
-    pub fn is_held_back(&self, floor: Cts, log: &Log) -> bool {
-        floor.epoch().0 + FOLDED_BEHIND_EPOCHS < log.durable().0
-    }
-
     fn floor_as_counted(&self, durable: Epoch) -> Cts {
         fence(Ordering::SeqCst);
         self.all().map(|(_, p)| p.counted()).fold(Cts::last_of(durable), Cts::min)

@@ -9,7 +9,7 @@ use crate::value::cast::{CastContext, is_numeric};
 use crate::value::function::Function;
 use crate::value::interval::{self, Fields, Limit, Unit};
 use crate::value::operator::{BinaryOp, BinaryOperator};
-use crate::value::pgtype::{SECOND_DIGITS_MAX, name as type_name};
+use crate::value::pgtype::{name as type_name, second_digits};
 use crate::value::{self, Datum};
 use freshet_engine::schema::{SystemKind, Type};
 use sqlparser::ast::{
@@ -307,8 +307,7 @@ impl Binder<'_> {
         };
         let mut read = interval::read(source.as_bytes(), fields)?;
         if let Some(fields) = fields {
-            let digits = digits.map(|digits| u8::try_from(digits).unwrap_or(u8::MAX).min(SECOND_DIGITS_MAX));
-            let Some(limit) = Limit::new(fields, digits) else {
+            let Some(limit) = Limit::new(fields, digits.map(second_digits)) else {
                 let last = last_field.as_ref().map_or(String::new(), |last| last.to_string().to_lowercase());
                 return Err(SqlError::new("42601", format!("syntax error at or near \"{last}\"")).into());
             };

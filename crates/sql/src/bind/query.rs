@@ -85,6 +85,12 @@ pub fn settled_outputs(select: &Select, order: &[&ast::OrderByExpr]) -> Vec<bool
     items.map(|(at, item)| is_distinct || numbers.contains(&(at + 1)) || is_named(item)).collect()
 }
 
+/// A source of the query itself, or the columns of the nearest one around it that is called so, with what this query names each by.
+enum Starred {
+    Own(u16),
+    Around(Vec<(String, ast::Expr)>),
+}
+
 fn qualified(source: &str, column: &str) -> ast::Expr {
     ast::Expr::CompoundIdentifier([source, column].map(|name| ast::Ident::with_quote('"', name)).to_vec())
 }
@@ -426,15 +432,14 @@ impl Binder<'_> {
                 }
                 SelectItem::QualifiedWildcard(SelectItemQualifiedWildcardKind::ObjectName(name), options) => {
                     plain_wildcard(options)?;
-                    let of = super::scope::relation_name(name)?;
-                    let source = match (scope.source(&of), self.columns_around(&of)) {
-                        (Err(_), Some(columns)) => {
+                    let source = match self.starred(name, scope)? {
+                        Starred::Own(source) => source,
+                        Starred::Around(columns) => {
                             for (column, expr) in columns {
                                 items.push(self.item(&expr, column, usize::MAX, scope)?);
                             }
                             continue;
                         }
-                        (source, _) => source?,
                     };
                     let ordered = self.through.is_some() && scope.is_first(source);
                     all_columns(scope, source, ordered, &mut items);
@@ -457,10 +462,19 @@ impl Binder<'_> {
         types.filter(|(_, is_settled)| **is_settled).for_each(|(ty, _)| *ty = Type::Text);
     }
 
-    /// The columns of the nearest source around this query that is called so, as this query names them.
-    fn columns_around(&self, source: &str) -> Option<Vec<(String, ast::Expr)>> {
-        let columns = self.beyond?.columns_around(source)?;
-        Some(columns.into_iter().map(|column| (column.clone(), qualified(source, &column))).collect())
+    /// Whose columns `name.*` means.
+    fn starred(&self, name: &ast::ObjectName, scope: &Scope) -> Bind<Starred> {
+        let name = relation_name(name)?;
+        let error = match scope.source(&name) {
+            Ok(source) => return Ok(Starred::Own(source)),
+            Err(error) => error,
+        };
+        let columns = self.beyond.and_then(|beyond| beyond.columns_around(&name)).ok_or(error)?;
+        let named = columns.into_iter().map(|column| {
+            let expr = qualified(&name, &column);
+            (column, expr)
+        });
+        Ok(Starred::Around(named.collect()))
     }
 
     /// The values of a row of VALUES: `t.*` is one for each column.
@@ -474,14 +488,13 @@ impl Binder<'_> {
                 values.push(value.clone());
                 continue;
             };
-            let name = super::scope::relation_name(name)?;
-            match (scope.source(&name), self.columns_around(&name)) {
-                (Ok(source), _) => {
+            match self.starred(name, scope)? {
+                Starred::Own(source) => {
+                    let of = relation_name(name)?;
                     let columns = row_columns(source, scope, false).into_iter();
-                    values.extend(columns.map(|(column, _)| qualified(&name, &column)));
+                    values.extend(columns.map(|(column, _)| qualified(&of, &column)));
                 }
-                (Err(_), Some(columns)) => values.extend(columns.into_iter().map(|(_, expr)| expr)),
-                (Err(error), None) => return Err(error.into()),
+                Starred::Around(columns) => values.extend(columns.into_iter().map(|(_, expr)| expr)),
             }
         }
         Ok(Cow::Owned(values))

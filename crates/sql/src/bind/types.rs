@@ -6,7 +6,7 @@ use crate::catalog::names;
 use crate::error::SqlError;
 use crate::value::cast;
 use crate::value::interval::{Fields, Limit, Unit};
-use crate::value::pgtype::{self, LENGTH_MAX, SECOND_DIGITS_MAX, UNLIMITED, name as type_name};
+use crate::value::pgtype::{self, LENGTH_MAX, UNLIMITED, name as type_name, second_digits};
 use freshet_engine::catalog::{CollationId, EnumType, Schema};
 use freshet_engine::schema::{EnumId, OidKind, TimeKind, Type};
 use sqlparser::ast::{
@@ -96,14 +96,13 @@ fn limited_interval(fields: IntervalFields, digits: Option<u64>) -> Type {
     let mut units = words.split(" to ").filter_map(Unit::named);
     let first = units.next().expect("the grammar's fields are units");
     let fields = Fields { first, last: units.next().unwrap_or(first) };
-    let digits = digits.map(|digits| u8::try_from(digits).unwrap_or(u8::MAX).min(SECOND_DIGITS_MAX));
-    let limit = Limit::new(fields, digits).expect("the grammar's fields are PostgreSQL's");
+    let limit = Limit::new(fields, digits.map(second_digits)).expect("the grammar's fields are PostgreSQL's");
     Type::Rounded(TimeKind::Interval, limit.number())
 }
 
 /// A type of times whose seconds have so many digits, or as many as there are: `parse::digits_notice` says so.
 pub fn with_digits(plain: Type, digits: u64) -> Type {
-    let digits = u8::try_from(digits).unwrap_or(u8::MAX).min(SECOND_DIGITS_MAX);
+    let digits = second_digits(digits);
     plain.rounded(digits).unwrap_or(plain)
 }
 

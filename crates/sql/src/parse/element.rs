@@ -7,16 +7,17 @@
 //! | `SET a[:2] = value` | `SET a = "<marker>slice"(value, "<marker>open", 2)` |
 //! | `INSERT INTO t (a[1], a[2]) VALUES (x, y)` | `INSERT INTO t (a) VALUES ("<marker>parts"("<marker>element"(x, 1), "<marker>element"(y, 2)))` |
 
-use super::mend::{MARKER, keyword, spanned};
+use super::grammar::call_of;
+use super::mend::{MARKER, keyword, marked, spanned};
 use crate::bind::from::is_bare;
 use crate::bind::scope::fold;
 use crate::error::SqlError;
 use sqlparser::ast::{
-    self, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList, FunctionArguments, Ident, Insert,
-    ObjectName, ObjectNamePart, SetExpr, Statement, VisitMut, VisitorMut,
+    Expr, FunctionArg, FunctionArgExpr, FunctionArgumentList, FunctionArguments, Ident, Insert, ObjectName,
+    ObjectNamePart, SetExpr, Statement, VisitMut, VisitorMut,
 };
 use sqlparser::keywords::Keyword;
-use sqlparser::tokenizer::{Token, TokenWithSpan, Word};
+use sqlparser::tokenizer::{Token, TokenWithSpan};
 use std::ops::ControlFlow;
 
 const ELEMENT: &str = "element";
@@ -88,10 +89,6 @@ pub(super) fn with_parts(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
         }
     }
     mended
-}
-
-fn marked(text: &str) -> Token {
-    Token::Word(Word { value: format!("{MARKER}{text}"), quote_style: Some('"'), keyword: Keyword::NoKeyword })
 }
 
 /// Writes an INSERT's targets up to the end of their list, of which `a[1]` becomes `a."<marker>element(NULL, 1)"`; gives where it ends.
@@ -299,16 +296,7 @@ fn with_value(mut part: Expr, value: Expr) -> Option<Expr> {
 fn call(name: &str, args: Vec<Expr>) -> Expr {
     let args = args.into_iter().map(|arg| FunctionArg::Unnamed(FunctionArgExpr::Expr(arg))).collect();
     let list = FunctionArgumentList { duplicate_treatment: None, args, clauses: Vec::new() };
-    Expr::Function(Function {
-        name: ast::ObjectName::from(vec![Ident::with_quote('"', format!("{MARKER}{name}"))]),
-        uses_odbc_syntax: false,
-        parameters: FunctionArguments::None,
-        args: FunctionArguments::List(list),
-        filter: None,
-        null_treatment: None,
-        over: None,
-        within_group: Vec::new(),
-    })
+    call_of(ObjectName::from(vec![Ident::with_quote('"', format!("{MARKER}{name}"))]), FunctionArguments::List(list))
 }
 
 /// How much deeper it is after a token.

@@ -5,10 +5,10 @@
 //! | `SELECT (f(x)).*` | `SELECT "<marker>fields"(f(x))`, which [`row_of_fields`] reads |
 //! | `SELECT t.* = u.*` | `SELECT (t.*) = u.*` |
 
-use super::mend::{MARKER, keyword, spanned, words_of};
+use super::mend::{MARKER, keyword, marked, opening, spanned, words_of};
 use sqlparser::ast::{Expr, Function};
 use sqlparser::keywords::Keyword;
-use sqlparser::tokenizer::{Token, TokenWithSpan, Word};
+use sqlparser::tokenizer::{Token, TokenWithSpan};
 
 const FIELDS: &str = "fields";
 /// Each moves the rest of the statement, which may be long; more are a syntax error.
@@ -40,25 +40,11 @@ pub(super) fn with_fields(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
             continue;
         }
         let Some(open) = opening(&tokens, close).filter(|&open| begins_output(&tokens, open)) else { continue };
-        let name = Word { value: format!("{MARKER}{FIELDS}"), quote_style: Some('"'), keyword: Keyword::NoKeyword };
-        let name = spanned(&tokens[open], Token::Word(name));
+        let name = spanned(&tokens[open], marked(FIELDS));
         tokens.drain(close + 1..close + 3);
         tokens.insert(open, name);
     }
     tokens
-}
-
-/// Where the parenthesis opens that closes at `close`.
-fn opening(tokens: &[TokenWithSpan], close: usize) -> Option<usize> {
-    let mut depth = 0usize;
-    (0..=close).rev().find(|&at| {
-        match tokens[at].token {
-            Token::RParen => depth += 1,
-            Token::LParen => depth -= 1,
-            _ => {}
-        }
-        depth == 0
-    })
 }
 
 fn is_comparison(token: &TokenWithSpan) -> bool {

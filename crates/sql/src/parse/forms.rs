@@ -26,7 +26,7 @@
 //! | `ON CONFLICT (lower(a))` | `ON CONFLICT ("<marker>lower(a)")`, which [`conflict_key`] reads |
 //! | `FOREIGN KEY (a, b) ... ON DELETE SET NULL (b)` | `FOREIGN KEY "<marker>b" (a, b) ... ON DELETE SET NULL`, which [`set_columns`] reads |
 
-use super::mend::{MARKER, closing, is_word, keyword, spanned};
+use super::mend::{MARKER, closing, is_word, keyword, marked, spanned};
 use sqlparser::ast::{Ident, IndexColumn, OrderByExpr};
 use sqlparser::keywords::Keyword;
 use sqlparser::tokenizer::{Token, TokenWithSpan, Word};
@@ -574,10 +574,6 @@ pub fn in_own_words(shown: &str) -> String {
 /// Whether the function stands for the functions that are its arguments, side by side.
 pub fn rows_from(name: &sqlparser::ast::ObjectName) -> bool {
     name.0.first().and_then(|part| part.as_ident()).and_then(|ident| ident.value.strip_prefix(MARKER)) == Some(ROWS)
-}
-
-fn marked(text: &str) -> Token {
-    Token::Word(Word { value: format!("{MARKER}{text}"), quote_style: Some('"'), keyword: Keyword::NoKeyword })
 }
 
 fn conflict(tokens: &mut Vec<TokenWithSpan>, at: usize) {

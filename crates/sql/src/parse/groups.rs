@@ -7,10 +7,10 @@
 //! | `ROLLUP ((SELECT 1), (a + 1) * 2)` | `ROLLUP (((SELECT 1)), ((a + 1) * 2))`: the grammar takes the first parenthesis for that of several keys |
 //! | `GROUPING SETS (GROUPING SETS ((), a), b)` | `GROUPING SETS ("<marker>grouping sets"("<marker>none", a), b)`, which [`is_sets`] and [`is_none`] tell |
 
-use super::mend::{MARKER, closing, keyword, spanned, words_of};
+use super::mend::{MARKER, closing, keyword, marked, spanned, words_of};
 use sqlparser::ast::{Expr, Ident};
 use sqlparser::keywords::Keyword;
-use sqlparser::tokenizer::{Token, TokenWithSpan, Word};
+use sqlparser::tokenizer::{Token, TokenWithSpan};
 
 const DISTINCT: &str = "distinct";
 const SETS: &str = "grouping sets";
@@ -116,10 +116,6 @@ fn sets_within(tokens: &mut Vec<TokenWithSpan>, open: usize) {
         }
         at += 1;
     }
-}
-
-fn marked(text: &str) -> Token {
-    Token::Word(Word { value: format!("{MARKER}{text}"), quote_style: Some('"'), keyword: Keyword::NoKeyword })
 }
 
 fn is_marked(ident: &Ident, text: &str) -> bool {

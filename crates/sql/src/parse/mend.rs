@@ -585,6 +585,19 @@ pub(super) fn closing(tokens: &[TokenWithSpan], open: usize) -> Option<usize> {
     None
 }
 
+/// Where the parenthesis opens that closes at `close`.
+pub(super) fn opening(tokens: &[TokenWithSpan], close: usize) -> Option<usize> {
+    let mut depth = 0usize;
+    (0..=close).rev().find(|&at| {
+        match tokens[at].token {
+            Token::RParen => depth += 1,
+            Token::LParen => depth -= 1,
+            _ => {}
+        }
+        depth == 0
+    })
+}
+
 /// Whether the name marks MERGE's DO NOTHING.
 #[cfg(feature = "query")]
 pub fn is_nothing(name: &Ident) -> bool {
@@ -744,9 +757,13 @@ pub(super) fn spanned(place: &TokenWithSpan, token: Token) -> TokenWithSpan {
     TokenWithSpan { token, span: place.span }
 }
 
+/// A name that no user gives.
+pub(super) fn marked(text: &str) -> Token {
+    Token::Word(Word { value: format!("{MARKER}{text}"), quote_style: Some('"'), keyword: Keyword::NoKeyword })
+}
+
 fn marker(lock: RowLock) -> Token {
-    let value = format!("{MARKER}{}", lock.words());
-    Token::Word(Word { value, quote_style: Some('"'), keyword: Keyword::NoKeyword })
+    marked(lock.words())
 }
 
 /// A locking clause that begins here: its strength, and its words after FOR.

@@ -2,9 +2,9 @@
 //!
 //! `t (a, b) AS (...) CYCLE a SET c USING p` becomes `t (a, b, "<marker>...") AS (...)`: behind its columns stands what [`walk_of`] reads.
 
-use super::mend::{MARKER, keyword, spanned, words_of};
+use super::mend::{MARKER, is_word, keyword, marked, opening, spanned, words_of};
 use sqlparser::keywords::Keyword;
-use sqlparser::tokenizer::{Token, TokenWithSpan, Word};
+use sqlparser::tokenizer::{Token, TokenWithSpan};
 
 /// How a recursion goes through what it finds.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
@@ -62,7 +62,7 @@ struct Reader<'t> {
 
 impl Reader<'_> {
     fn takes(&mut self, text: &str) -> Option<()> {
-        super::mend::is_word(self.tokens.get(self.at), text).then(|| self.at += 1)
+        is_word(self.tokens.get(self.at), text).then(|| self.at += 1)
     }
 
     fn name(&mut self) -> Option<String> {
@@ -83,7 +83,7 @@ impl Reader<'_> {
     /// The words before one of these.
     fn words(&mut self, end: &str) -> Option<String> {
         let rest = self.tokens.get(self.at..)?;
-        let count = rest.iter().position(|token| super::mend::is_word(Some(token), end))?;
+        let count = rest.iter().position(|token| is_word(Some(token), end))?;
         let words: Vec<String> = rest[..count].iter().map(|token| token.token.to_string()).collect();
         self.at += count;
         (count > 0).then(|| words.join(" "))
@@ -137,7 +137,7 @@ fn mark(tokens: &mut Vec<TokenWithSpan>, at: usize) {
     let end = reader.at;
     let Some(behind) = behind_name(tokens, at - 1) else { return };
     let place = tokens[at].clone();
-    let marker = Token::Word(Word { value: marker_of(&walk), quote_style: Some('"'), keyword: Keyword::NoKeyword });
+    let marker = marked(&marker_of(&walk));
     tokens.drain(at..end);
     let added = match tokens[behind - 1].token {
         Token::RParen => vec![(behind - 1, Token::Comma), (behind, marker)],
@@ -150,17 +150,7 @@ fn mark(tokens: &mut Vec<TokenWithSpan>, at: usize) {
 
 /// The place behind the name and the columns of the query that closes at `close`.
 fn behind_name(tokens: &[TokenWithSpan], close: usize) -> Option<usize> {
-    let mut depth = 0usize;
-    let opens = |token: &TokenWithSpan| {
-        match token.token {
-            Token::RParen => depth += 1,
-            Token::LParen => depth -= 1,
-            _ => {}
-        }
-        depth == 0
-    };
-    let open = tokens[..=close].iter().rposition(opens)?;
-    let mut at = open.checked_sub(1)?;
+    let mut at = opening(tokens, close)?.checked_sub(1)?;
     if keyword(tokens.get(at)) == Keyword::MATERIALIZED {
         at = at.checked_sub(1)?;
         at = if keyword(tokens.get(at)) == Keyword::NOT { at.checked_sub(1)? } else { at };
@@ -168,9 +158,10 @@ fn behind_name(tokens: &[TokenWithSpan], close: usize) -> Option<usize> {
     (at > 0 && keyword(tokens.get(at)) == Keyword::AS).then_some(at)
 }
 
+/// What [`walk_of`] reads, behind the marker.
 fn marker_of(walk: &Walk) -> String {
     let names = |names: &[String]| names.join(&NAME.to_string());
-    let mut parts = vec![format!("{MARKER}{WALK}")];
+    let mut parts = vec![WALK.to_owned()];
     if let Some(Search { depth_first, by, set }) = &walk.search {
         parts.extend([if *depth_first { "depth" } else { "breadth" }.to_owned(), names(by), set.clone()]);
     }

@@ -37,6 +37,11 @@ pub const DECIMAL_DIGITS_MAX: u8 = 38;
 /// The most digits of a second.
 pub const SECOND_DIGITS_MAX: u8 = 6;
 
+/// So many digits of a second, or as many as there are.
+pub fn second_digits(said: u64) -> u8 {
+    u8::try_from(said).unwrap_or(u8::MAX).min(SECOND_DIGITS_MAX)
+}
+
 /// `numeric` without modifiers.
 pub const NUMERIC: Type = Type::Numeric { typmod: None };
 
