@@ -1,5 +1,8 @@
-//! A statement's result: typed rows in the statement's own buffer, never views of a slot.
+//! A statement's result: typed rows in the statement's own buffer, never views of a slot; as cells, or as the messages that leave ([`messages`]).
 
+mod messages;
+
+use self::messages::Messages;
 use crate::charge::{Charge, room_for};
 use crate::error::SqlError;
 use crate::value::Clock;
@@ -66,15 +69,18 @@ pub struct RowSet {
     refused: Option<Box<SqlError>>,
     /// `charge` is known.
     is_charged: bool,
+    /// `heap` has messages; there are no cells.
+    is_sent: bool,
     // The second line.
     heap: Vec<u8>,
     /// By which times are shown. Its end is compared with nothing.
     clock: Clock,
     // The rest.
+    messages: Messages,
     charge: Charge,
 }
 
-const _: () = assert!(offset_of!(RowSet, is_charged) < 64 && offset_of!(RowSet, heap) == 64);
+const _: () = assert!(offset_of!(RowSet, is_sent) < 64 && offset_of!(RowSet, heap) == 64);
 const _: () = assert!(offset_of!(RowSet, clock.seeded) >= 120 && offset_of!(RowSet, clock.seeded) <= 128);
 
 impl RowSet {
@@ -109,6 +115,9 @@ impl RowSet {
         self.cells.clear();
         self.heap.clear();
         self.rows = 0;
+        if self.is_sent {
+            self.messages.restart();
+        }
         if self.refused.is_some() {
             self.refused = None;
         }
@@ -164,14 +173,14 @@ impl RowSet {
 
     /// Appends one cell; after as many as there are columns, the row is complete (`finish_row`).
     pub fn push(&mut self, value: &Value<'_>) {
+        if self.is_sent {
+            return self.send(value);
+        }
         let bytes = if let Value::Bytes(v) = value { v.len() } else { 0 };
         if (self.cells.len() == self.cells.capacity() || self.heap.capacity() - self.heap.len() < bytes)
             && let Err(error) = self.make_room(bytes)
         {
-            // Nothing grows: what was there goes, and with it the statement.
-            self.cells.clear();
-            self.heap = Vec::new();
-            self.refused = Some(Box::new(error));
+            self.refuse(error);
         }
         if self.refused.is_some() {
             return;
@@ -199,8 +208,19 @@ impl RowSet {
             return self.refuse_row();
         }
         self.rows += 1;
+        if self.is_sent {
+            return self.finish_message();
+        }
         debug_assert_eq!(self.cells.len(), self.rows * self.columns.len());
         Ok(())
+    }
+
+    /// Nothing grows: what was there goes, and with it the statement.
+    #[cold]
+    fn refuse(&mut self, error: SqlError) {
+        self.cells.clear();
+        self.heap = Vec::new();
+        self.refused = Some(Box::new(error));
     }
 
     #[cold]
@@ -213,7 +233,7 @@ impl RowSet {
     /// `push` of an integer or a null.
     #[inline]
     pub fn push_integer(&mut self, value: Option<i64>) {
-        if self.cells.len() == self.cells.capacity() || self.refused.is_some() {
+        if self.cells.len() == self.cells.capacity() || self.refused.is_some() || self.is_sent {
             return self.push(&value.map_or(Value::Null, Value::Int));
         }
         self.cells.push(value.map_or(Cell::Null, Cell::Int));
@@ -235,7 +255,7 @@ impl RowSet {
         room_for(&mut self.heap, bytes, cells as u64, &mut self.charge)
     }
 
-    /// The cell. Panics where there is no such row or column.
+    /// The cell. Panics where there is no such row or column, and of rows that became messages.
     #[inline]
     pub fn get(&self, row: usize, column: usize) -> Value<'_> {
         assert!(column < self.columns.len(), "column {column} of a result with {}", self.columns.len());

@@ -774,6 +774,9 @@ impl Session {
             return Ok(Step::Done(Outcome { tag: once.tag(), durable, notices: Vec::new() }));
         }
         self.fills_table = false;
+        if !matches!(statement.plan, Plan::Select(_)) {
+            rows.keep_cells();
+        }
         self.begin_rows(statement, rows);
         if self.pending.is_some() || self.copying.is_some() {
             self.cancel(SqlError::new("57014", "canceling statement: another one was started"));

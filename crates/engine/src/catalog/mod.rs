@@ -26,6 +26,7 @@ use crate::ids::RowId;
 use crate::index::{BTreeIndex, Conflict, HashIndex, Probe};
 use crate::mem::{Account, Budget, Claim, Kind};
 use crate::schema::{KeyBuf, KeyPart, KeySpec, Layout, Row, Value};
+use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::gate::Gate;
 use crate::table::Store;
 use std::ops::ControlFlow;
@@ -61,9 +62,28 @@ pub struct Index {
     pub def: IndexDef,
     pub spec: KeySpec,
     pub(crate) tree: Tree,
+    /// Whether rows may have had other keys than now, so that an entry may lead to a version of another key. Raised before the first such entry is
+    /// made, and never taken back.
+    has_moved: AtomicBool,
 }
 
 impl Index {
+    /// To be called before a row gets an entry beside one that it has, before a version whose key its entry has not is committed, and before an entry
+    /// is left that nobody will take out. Until it commits, only its writer sees that version, who compares as long as it has written anything.
+    pub(crate) fn note_moved(&self) {
+        if !self.has_moved.load(Ordering::Relaxed) {
+            self.has_moved.store(true, Ordering::Release);
+        }
+    }
+
+    /// False: every entry that was found before this call has the key of whatever version of its row a snapshot sees, if that was taken before the
+    /// entry was found. An update that moves a row raises it before it enters the row elsewhere (so whoever found that entry sees it raised) and
+    /// before it commits (so whoever's snapshot has it does); and a slot is given to another row only once no snapshot sees the former one, so
+    /// that of two rows of a slot a snapshot sees at most the one whose entry could be found.
+    pub(crate) fn has_moved(&self) -> bool {
+        self.has_moved.load(Ordering::Acquire)
+    }
+
     /// Calls `each` with the rows that may have this key, until it breaks. `key` is a buffer to encode it in.
     #[inline]
     pub(crate) fn find<'a, B>(
@@ -240,7 +260,7 @@ impl Index {
             IndexKind::BTree if spec.is_string() => Tree::BTree(BTreeIndex::with_tails(spec.words())),
             IndexKind::BTree => Tree::BTree(BTreeIndex::new(spec.words())),
         };
-        Ok(Index { id, def, spec, tree })
+        Ok(Index { id, def, spec, tree, has_moved: AtomicBool::new(false) })
     }
 
     /// What an index of so many rows takes at least, before it is made.

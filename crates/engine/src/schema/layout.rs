@@ -275,6 +275,7 @@ impl Layout {
         self.fields.len()
     }
 
+    #[inline]
     pub fn column_type(&self, column: usize) -> Type {
         self.fields[column].ty
     }

@@ -88,6 +88,7 @@ impl Row {
         self.words[1] &= !LIVE;
     }
 
+    #[inline]
     pub fn is_null(&self, layout: &Layout, column: usize) -> bool {
         let field = &layout.fields[column];
         self.words[usize::from(field.null_word)] >> field.null_bit & 1 == 1
@@ -106,6 +107,14 @@ impl Row {
             Type::Int8 => Value::Int(raw as i64),
             _ => self.get_other(field, at, raw),
         }
+    }
+
+    /// What stands in a column of at most eight bytes, as a signed number of its width. Of a null it may be anything.
+    #[inline]
+    pub fn small(&self, layout: &Layout, column: usize) -> i64 {
+        let field = &layout.fields[column];
+        let unused = 64 - 8 * field.ty.field_bytes().min(8) as u32;
+        ((self.words[usize::from(field.word)] >> field.shift) << unused) as i64 >> unused
     }
 
     fn get_other(&self, field: &Field, at: usize, raw: u64) -> Value<'_> {

@@ -189,6 +189,7 @@ impl Value<'_> {
 
 impl Type {
     /// Bytes of the field in a record.
+    #[inline]
     pub fn field_bytes(self) -> usize {
         match self {
             Type::Bool => 1,

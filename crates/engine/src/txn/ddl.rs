@@ -400,6 +400,7 @@ impl Session {
             // Only a unique key looks at its equals: elsewhere that would cost the square of their number.
             let unique = index.def.is_key() && age == 0 && !index.def.exempts(&table.layout, &version);
             if age > 0 {
+                index.note_moved();
                 self.room_for_key_change()?;
             }
             let entry = self.enter_version(table, index, id, &version, unique)?;

@@ -823,9 +823,16 @@ fn same_entry(index: &Index, a: &TreeKey, b: &TreeKey) -> bool {
     }
 }
 
-/// Removes (key, row) if no reachable version of the row has the key.
+/// Removes (key, row) if no reachable version of the row has the key. One that stays may stay for longer than the version that it was left for:
+/// nobody comes back for it, and the slot's next row may have another key.
 pub(super) fn remove_entry(core: &Core, table: &Table, index: &Index, key: &TreeKey, row: RowId) {
-    let needed = || core.some_version_has(table, index, key, row);
+    let needed = || {
+        let needed = core.some_version_has(table, index, key, row);
+        if needed {
+            index.note_moved();
+        }
+        needed
+    };
     remove_exactly(index, key, row, || !planted::is(Bug::RemoveNeededKey) && needed());
 }
 

@@ -340,7 +340,7 @@ impl Session {
             if !self.entry_holds(table, index, cursor, words_at, id, row) {
                 continue;
             }
-            if !KeySpec::is_cut(&self.key.words) {
+            if !KeySpec::is_cut(cursor.batch.get(words_at).0) {
                 return Some(id);
             }
             self.gather_ties(table, index, cursor, id, row);
@@ -363,7 +363,8 @@ impl Session {
         Some(cursor.batch.get(cursor.at - 1).1)
     }
 
-    /// Whether the entry's key is the key of the version that the statement sees; leaves that key in `self.key`.
+    /// Whether the entry's key is the key of the version that the statement sees, exactly: nobody asks the row again. [`Index::has_moved`] speaks of what a
+    /// snapshot sees; its own changes a session sees whenever they were made, so that who has made any compares.
     fn entry_holds(
         &mut self,
         table: &Table,
@@ -376,9 +377,13 @@ impl Session {
         if !self.read(table, id, row) {
             return false;
         }
+        let words = cursor.batch.get(at).0;
+        if !index.has_moved() && self.writes.is_empty() && !KeySpec::is_cut(words) {
+            return true;
+        }
         self.core.fetch_key_columns(table, index, row);
         index.spec.of_row(&table.layout, row, &mut self.key);
-        cursor.batch.get(at).0 == self.key.words
+        words == self.key.words
     }
 
     /// Reads every further row whose key is the same as far as words tell the order, and puts them in the rows' own.
@@ -386,7 +391,7 @@ impl Session {
         cursor.ties.clear();
         cursor.tie_at = 0;
         cursor.ties.push((id, row.clone()));
-        let lead = KeySpec::lower_end(&self.key.words).to_vec();
+        let lead = KeySpec::lower_end(cursor.batch.get(cursor.at - 1).0).to_vec();
         while let Some(next) = self.next_entry(table, index, cursor) {
             let at = cursor.at - 1;
             if !cursor.batch.get(at).0.starts_with(&lead) {
@@ -878,6 +883,7 @@ impl Session {
                 continue;
             }
             let old_key = key_of(index, &table.layout, &before, &mut self.key);
+            index.note_moved();
             let room = self.room_for_key_change();
             let entered = room.map_err(Stop::from);
             match entered.and_then(|()| self.add_entry(number, table, index, id, new, Claim::Finish)) {

@@ -83,12 +83,13 @@ fn some_from(session: &mut Session, table: &Table, from: &str, direction: Direct
     urls
 }
 
-#[test]
-fn keys_that_begin_alike_meet_only_their_own_rows() {
-    let io = MemIo::new();
-    let mut engine = open(&io);
-    let mut session = engine.connect().expect("a place");
-    begin(&engine, &mut session, Isolation::ReadCommitted);
+fn table_of(session: &Session) -> Arc<Table> {
+    session.schema().table("t").expect("created").clone()
+}
+
+/// Table t of URLs, which are its key, and numbers.
+fn create_table(engine: &Engine, session: &mut Session) {
+    begin(engine, session, Isolation::ReadCommitted);
     let url_column = ColumnDef { name: "url".into(), ty: Type::Text, not_null: true, ..ColumnDef::default() };
     let n_column = ColumnDef { name: "n".into(), ty: Type::Int8, ..ColumnDef::default() };
     let columns = vec![KeyColumn { column: 0, descending: false }];
@@ -102,8 +103,15 @@ fn keys_that_begin_alike_meet_only_their_own_rows() {
     };
     let def = TableDef { name: "t".into(), columns: vec![url_column, n_column], ..TableDef::default() };
     session.create_table(def, vec![key]).expect("creates");
-    commit(&engine, &mut session);
-    let table_of = |session: &Session| session.schema().table("t").expect("created").clone();
+    commit(engine, session);
+}
+
+#[test]
+fn keys_that_begin_alike_meet_only_their_own_rows() {
+    let io = MemIo::new();
+    let mut engine = open(&io);
+    let mut session = engine.connect().expect("a place");
+    create_table(&engine, &mut session);
     let table = table_of(&session);
 
     // In no order, at the isolation that looks for the key once more.
@@ -188,4 +196,73 @@ fn keys_that_begin_alike_meet_only_their_own_rows() {
     let (urls, met) = looks(|| some_from(&mut session, &table, &url(9), Direction::Forward, 3));
     assert_eq!((urls, met), (vec![url(12), url(16), url(20)], 3));
     commit(&engine, &mut session);
+}
+
+/// As long as no row has moved, an index knows so, whatever else happens; from then on a row comes up under the key that a snapshot sees, and no other.
+#[test]
+fn a_row_comes_up_under_its_own_key() {
+    let io = MemIo::new();
+    let engine = open(&io);
+    let (mut session, mut older) = (engine.connect().expect("a place"), engine.connect().expect("a place"));
+    create_table(&engine, &mut session);
+    let table = table_of(&session);
+    begin(&engine, &mut session, Isolation::ReadCommitted);
+    for i in 0..20 {
+        session.insert(&table, &mut row_of(&table, &url(i), i)).expect("a new key");
+    }
+    commit(&engine, &mut session);
+    let change = |session: &mut Session, from: usize, to: Option<&str>, n: i64| {
+        let (mut old, wanted) = (Row::default(), url(from));
+        let value = |_| Value::Bytes(wanted.as_bytes());
+        let id = session.get(&table, &table.indexes[0], value, &mut old).expect("it is there");
+        session.lock(&table, id, &mut old).expect("nobody has it");
+        let mut new = old.clone();
+        new.set(&table.layout, 1, &Value::Int(n));
+        if let Some(to) = to {
+            new.set(&table.layout, 0, &Value::Bytes(to.as_bytes()));
+        }
+        session.update(&table, id, &old, &mut new).expect("nobody else has the key");
+        id
+    };
+    let all = |session: &mut Session| some_from(session, &table, "", Direction::Forward, 100);
+    let expected = |kept: &[usize], other: &[&str]| {
+        let mut urls: Vec<String> =
+            kept.iter().map(|&i| url(i)).chain(other.iter().map(|&text| text.to_owned())).collect();
+        urls.sort();
+        urls
+    };
+    let every: Vec<usize> = (0..20).collect();
+
+    begin(&engine, &mut session, Isolation::ReadCommitted);
+    change(&mut session, 3, None, 1_000);
+    let deleted = change(&mut session, 4, None, 1_001);
+    let mut row = Row::default();
+    assert!(session.read(&table, deleted, &mut row));
+    session.delete(&table, deleted, &row).expect("deletes");
+    commit(&engine, &mut session);
+    begin(&engine, &mut session, Isolation::ReadCommitted);
+    session.insert(&table, &mut row_of(&table, "aborted", 0)).expect("a new key");
+    session.rollback();
+    while engine.step() {}
+    assert!(!table.indexes[0].has_moved(), "inserts, deletes and changes of what is no key leave rows where they are");
+    let kept: Vec<usize> = every.iter().copied().filter(|&i| i != 4).collect();
+
+    begin(&engine, &mut older, Isolation::RepeatableRead);
+    assert_eq!(all(&mut older), expected(&kept, &[]));
+    begin(&engine, &mut session, Isolation::ReadCommitted);
+    change(&mut session, 5, Some("moved"), 2_000);
+    assert!(table.indexes[0].has_moved());
+    let left: Vec<usize> = kept.iter().copied().filter(|&i| i != 5).collect();
+    assert_eq!(all(&mut session), expected(&left, &["moved"]), "its own change");
+    assert_eq!(all(&mut older), expected(&kept, &[]), "not committed yet");
+    commit(&engine, &mut session);
+    assert_eq!(all(&mut older), expected(&kept, &[]), "its snapshot is older");
+    begin(&engine, &mut session, Isolation::ReadCommitted);
+    assert_eq!(all(&mut session), expected(&left, &["moved"]));
+    commit(&engine, &mut session);
+    commit(&engine, &mut older);
+    while engine.step() {}
+    begin(&engine, &mut older, Isolation::ReadCommitted);
+    assert_eq!(all(&mut older), expected(&left, &["moved"]));
+    commit(&engine, &mut older);
 }

@@ -157,7 +157,7 @@ enum Stage {
     Running,
     Sending {
         tag: CommandTag,
-        /// The first row of this Execute, and the next one to send.
+        /// The first row of this Execute, and the next one to send; of rows that are messages, the next byte.
         first: usize,
         next: usize,
     },
@@ -854,12 +854,13 @@ impl Conversation {
         if let Some(read) = self.session.unread_cursor(&prepared) {
             lend_portal(&mut self.session, &mut self.portals, &read);
         }
+        self.rows.send_as(ALL_TEXT.binary_columns());
         let step = self.session.execute(&prepared, &values, &mut self.rows)?;
         Ok(self.stepped(work, step, output))
     }
 
     fn start_portal(&mut self, work: &mut Work, output: &mut Output) -> Result<Turn, SqlError> {
-        let Job::Execute { portal: name, .. } = &work.job else {
+        let Job::Execute { portal: name, rows_max } = &work.job else {
             unreachable!("only Execute has a portal");
         };
         if self.portal(name).is_none() {
@@ -882,6 +883,8 @@ impl Conversation {
                     lend_portal(&mut self.session, &mut self.portals, &read);
                 }
                 let portal = self.portals.get(name).ok_or_else(|| no_portal(name))?;
+                // Of a part of the rows the others are kept, whatever they are for later.
+                self.rows.send_as(portal.formats.binary_columns().filter(|_| *rows_max == 0));
                 let step = self.session.execute(&portal.statement, &portal.parameters, &mut self.rows)?;
                 Ok(self.stepped(work, step, output))
             }
@@ -969,14 +972,25 @@ impl Conversation {
         if work.gives_rows && *next == 0 && matches!(work.job, Job::Script(_)) {
             output.row_description(self.rows.columns(), formats);
         }
-        while *next < end {
-            output.data_row(&self.rows, *next, formats)?;
-            *next += 1;
-            if output.unsent() >= OUTPUT_BYTES_MAX && *next < end {
-                return Ok(Turn::Full);
+        let sent = match self.rows.messages().filter(|_| work.gives_rows) {
+            Some(messages) => {
+                *next += output.data_rows(&messages[*next..], OUTPUT_BYTES_MAX.saturating_sub(output.unsent()));
+                if *next < messages.len() {
+                    return Ok(Turn::Full);
+                }
+                self.rows.len()
             }
-        }
-        let sent = *next - *first;
+            None => {
+                while *next < end {
+                    output.data_row(&self.rows, *next, formats)?;
+                    *next += 1;
+                    if output.unsent() >= OUTPUT_BYTES_MAX && *next < end {
+                        return Ok(Turn::Full);
+                    }
+                }
+                *next - *first
+            }
+        };
         match &mut work.job {
             Job::Execute { portal, .. } if work.gives_rows && rows_max > 0 && sent == rows_max => {
                 let rows = std::mem::take(&mut self.rows);

@@ -51,6 +51,19 @@ impl ResultFormats {
             ResultFormats::Each(formats) => formats.get(column).copied().unwrap_or(Format::Text),
         }
     }
+
+    /// Column by column which is wanted in binary form, the last bit for all that come behind it; `None` if they do not agree.
+    pub fn binary_columns(&self) -> Option<u64> {
+        match self {
+            ResultFormats::All(Format::Text) => Some(0),
+            ResultFormats::All(Format::Binary) => Some(u64::MAX),
+            ResultFormats::Each(formats) if formats.len() < 64 => {
+                let bit = |(at, format): (usize, &Format)| u64::from(*format == Format::Binary) << at;
+                Some(formats.iter().enumerate().map(bit).sum())
+            }
+            ResultFormats::Each(_) => None,
+        }
+    }
 }
 
 /// How bad an error is for the session.
@@ -213,6 +226,20 @@ impl Output {
         }
         self.end(body);
         Ok(())
+    }
+
+    /// Appends messages of rows, whole ones, until there are `room` bytes or a little more, and at least one; how many bytes of them it took.
+    pub fn data_rows(&mut self, messages: &[u8], room: usize) -> usize {
+        let mut end = messages.len();
+        if end > room {
+            end = 0;
+            while end < room.max(1) {
+                let length = messages[end + 1..end + 5].try_into().expect("a message has its length behind its kind");
+                end += 1 + u32::from_be_bytes(length) as usize;
+            }
+        }
+        self.bytes.extend_from_slice(&messages[..end]);
+        end
     }
 
     pub fn row_description(&mut self, columns: &[Column], formats: &ResultFormats) {

@@ -272,7 +272,7 @@ pub fn sqlstate(replies: &[Reply]) -> String {
     }
 }
 
-fn text_row(reply: &Reply) -> Option<Vec<Option<String>>> {
+pub fn text_row(reply: &Reply) -> Option<Vec<Option<String>>> {
     let Reply::Row(row) = reply else {
         return None;
     };

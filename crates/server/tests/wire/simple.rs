@@ -238,3 +238,22 @@ fn set_to_the_default_is_a_set() {
         assert!(client.query(statement).contains(&Reply::Complete(tag.into())), "{statement}");
     }
 }
+
+/// A result is described once, also where the one before it has filled the output; and a client that is slow gets all rows, each once.
+#[test]
+fn results_behind_a_full_output_are_described_once() {
+    let mut client = connect();
+    let long = "select repeat('x', 300000)";
+    let replies = client
+        .query(&format!("{long}; select 1; {long}; select g, 'row ' || g from generate_series(1, 50000) g; select 2"));
+    let described = replies.iter().filter(|reply| matches!(reply, Reply::Columns(_))).count();
+    assert_eq!(described, 5);
+    let rows: Vec<_> = replies.iter().filter_map(crate::client::text_row).collect();
+    assert_eq!(rows.len(), 50_004);
+    assert_eq!(rows[0][0].as_ref().map(String::len), Some(300_000));
+    assert_eq!(rows[1], [Some("1".to_owned())]);
+    for (at, row) in rows[3..50_003].iter().enumerate() {
+        assert_eq!(*row, [Some(format!("{}", at + 1)), Some(format!("row {}", at + 1))]);
+    }
+    assert_eq!(replies.last(), Some(&Reply::Ready('I')));
+}

@@ -9,8 +9,9 @@
 //! | `Union` | an OR of which every arm has one of these | each row of an arm, once |
 //! | `Scan` | otherwise | all |
 //!
-//! `Unique`, `Points` and `Union` answer their conditions exactly, and `Points` sees to it that a row comes up once; on the other paths all conditions stay
-//! in the step's filter, so that stale entries and inexact bounds cost time and never a wrong row.
+//! `Unique`, `Points` and `Union` answer their conditions exactly, `Range` its equalities, and `Points` sees to it that a row comes up once; on the other
+//! paths, and of a range's bounds, all conditions stay in the step's filter, so that stale entries and inexact bounds cost time and never a wrong row. A
+//! range's equalities rely on `range_next`: it gives a row under its own key only.
 
 use super::estimate::shares;
 use super::union::{Arm, UnionCursor, try_union};
@@ -27,7 +28,7 @@ use crate::value::{Datum, array_items};
 use crate::view::{Relation, Rows};
 use freshet_engine::catalog::{Index, IndexKind, Schema, Table, TableId};
 use freshet_engine::ids::RowId;
-use freshet_engine::schema::{KeyPart, Row, Type, Value};
+use freshet_engine::schema::{KeyPart, KeySpec, Row, Type, Value};
 use freshet_engine::txn::{Direction, RangeCursor, Session, Stop, Strength, TableCursor};
 use std::cell::{Cell, RefCell};
 use std::cmp::{Ordering, Reverse};
@@ -553,8 +554,9 @@ fn try_index(table: &Arc<Table>, index: &Arc<Index>, usable: &[Usable<'_>], orde
     };
     let (lower, low_at) = bound([BinaryOp::Gt, BinaryOp::Ge]).unzip();
     let (upper, high_at) = bound([BinaryOp::Lt, BinaryOp::Le]).unzip();
-    answered.extend(low_at);
-    answered.extend(high_at.filter(|_| high_at != low_at));
+    let mut keyed = answered.clone();
+    keyed.extend(low_at);
+    keyed.extend(high_at.filter(|_| high_at != low_at));
     let is_pattern = |key: &Option<KeyValue>| key.as_ref().is_some_and(|key| matches!(key.form, Form::FirstMatch(_)));
     let by_pattern = equalities == 0 && order.is_empty() && is_pattern(&lower) && low_at == high_at;
     let bounds = usize::from(lower.is_some()) + usize::from(upper.is_some());
@@ -572,8 +574,8 @@ fn try_index(table: &Arc<Table>, index: &Arc<Index>, usable: &[Usable<'_>], orde
             not_null: false,
             by_pattern,
         }),
-        answered: Vec::new(),
-        keyed: answered,
+        answered: if nulls == 0 { answered } else { Vec::new() },
+        keyed,
         ordered: direction.is_some(),
         rank: rank(bounds, direction.is_some() && !order.is_empty()),
     })
@@ -755,7 +757,11 @@ pub enum Cursor {
         next: usize,
         candidate: usize,
     },
-    Range(Box<RangeCursor>),
+    Range {
+        entries: Box<RangeCursor>,
+        /// The equalities' values are longer than the words of a key, so that rows of others lie among theirs.
+        is_cut: bool,
+    },
     Union(UnionCursor),
     Scan(TableCursor),
     Series {
@@ -1006,6 +1012,21 @@ fn has_point(view: &StepView<'_>, values: &[Datum], candidate: usize, run: &Run<
     })
 }
 
+/// Whether the row has the values of the range's equalities, of which some may be the null that IS NULL asks for (those are in the filter too).
+#[cold]
+fn has_equal(view: &StepView<'_>, range: &Range, run: &mut Run<'_>) -> bool {
+    let (table, source) = (view.table(), usize::from(view.source));
+    let columns = || range.index.spec.columns().take(range.equal.len()).map(|key| usize::from(key.column));
+    columns().for_each(|column| run.engine.fetch_long(table, &mut run.scratch.rows[source], column));
+    let (frame, computed) = (run.frame(view.tables), &run.scratch.levels[view.depth].computed);
+    columns().enumerate().all(|(i, column)| {
+        match (run.scratch.rows[source].get(&table.layout, column), value_of(&range.equal, i, &frame, computed)) {
+            (Value::Null, other) | (other, Value::Null) => other.is_null(),
+            (own, wanted) => table.layout.column_type(column).compare(&own, &wanted) == Ordering::Equal,
+        }
+    })
+}
+
 /// Looks up the next values of the list; false when there are none.
 fn next_points(view: &StepView<'_>, values: &[Datum], next: &mut usize, run: &mut Run<'_>) -> bool {
     let Access::Points { index, keys, varying, .. } = view.access else {
@@ -1040,7 +1061,8 @@ fn open_range(view: &StepView<'_>, range: &Range, run: &mut Run<'_>) -> Result<C
     let filled = fill_bounds(view, range, &mut level, run);
     let cursor = match filled {
         Ok(true) => {
-            Ok(Cursor::Range(Box::new(run.engine.range(&range.index, &level.lower, &level.upper, range.direction))))
+            let entries = run.engine.range(&range.index, &level.lower, &level.upper, range.direction);
+            Ok(Cursor::Range { entries: Box::new(entries), is_cut: KeySpec::is_cut(&level.lower.words) })
         }
         Ok(false) => Ok(Cursor::Done),
         Err(error) => Err(error.into()),
@@ -1138,12 +1160,18 @@ pub fn next(view: &StepView<'_>, cursor: &mut Cursor, run: &mut Run<'_>) -> Resu
             }
             *candidate = 0;
         },
-        Cursor::Range(range) => {
-            let Access::Range(Range { index, .. }) = view.access else {
+        Cursor::Range { entries, is_cut } => {
+            let Access::Range(range) = view.access else {
                 unreachable!("invariant: a cursor is of its path");
             };
-            let row = &mut run.scratch.rows[source];
-            run.engine.range_next(view.table(), index, range, row)
+            loop {
+                let row = &mut run.scratch.rows[source];
+                let id = run.engine.range_next(view.table(), &range.index, entries, row);
+                if id.is_none() || !*is_cut || has_equal(view, range, run) {
+                    break id;
+                }
+                run.row()?;
+            }
         }
         Cursor::Union(union) => {
             let Access::Union(arms) = view.access else {

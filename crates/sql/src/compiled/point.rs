@@ -201,7 +201,7 @@ impl Point {
         for output in &self.output {
             match *output {
                 Output::Integer(at) => rows.push_integer(row.integer(at)),
-                Output::Other(column) => rows.push(&row.get(&self.lookup.table().layout, usize::from(column))),
+                Output::Other(column) => rows.push_column(&self.lookup.table().layout, row, usize::from(column)),
             }
         }
         rows.finish_row()

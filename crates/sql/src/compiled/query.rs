@@ -657,7 +657,10 @@ impl<'q, 'r> Output<'q, 'r> {
         for expr in &self.query.output {
             match expr {
                 // Most outputs are columns, and rows many.
-                Expr::Column { source, column } => self.rows.push(&frame.column(*source, *column)),
+                Expr::Column { source, column } => {
+                    let (layout, row) = frame.place(*source);
+                    self.rows.push_column(layout, row, usize::from(*column));
+                }
                 _ => self.rows.push(&evaluate(expr, frame)?.value()),
             }
         }

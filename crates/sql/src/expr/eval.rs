@@ -7,7 +7,7 @@ use crate::value::function::Function;
 use crate::value::operator::BinaryOperator;
 use crate::value::{self, Datum};
 use freshet_engine::catalog::Table;
-use freshet_engine::schema::{Row, Type, Value};
+use freshet_engine::schema::{Layout, Row, Type, Value};
 use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -28,10 +28,18 @@ pub struct Frame<'a> {
 }
 
 impl<'a> Frame<'a> {
+    #[inline]
     pub fn column(&self, source: u16, column: u16) -> Value<'a> {
+        let (layout, row) = self.place(source);
+        row.get(layout, usize::from(column))
+    }
+
+    /// Where the columns of a stored source stand.
+    #[inline]
+    pub fn place(&self, source: u16) -> (&'a Layout, &'a Row) {
         let source = usize::from(source);
         let table = self.tables[source].as_ref().expect("invariant: a column is of a stored source");
-        self.rows[source].get(&table.layout, usize::from(column))
+        (&table.layout, &self.rows[source])
     }
 }
 

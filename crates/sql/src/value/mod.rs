@@ -33,6 +33,7 @@ pub(crate) use function::{quoted_ident, quoted_literal};
 pub use interval::IntervalStyle;
 pub(crate) use json::write_string as write_json_string;
 pub use numeric::Numeric;
+pub(crate) use numeric::send_small_decimal;
 pub(crate) use text::limit_length;
 pub use zone::{Clock, Seeded, Zone};
 

@@ -33,7 +33,7 @@ mod sum;
 mod wire;
 
 pub use sum::NumericSum;
-pub(crate) use wire::{receive_decimal, receive_numeric, send_decimal, send_stored};
+pub(crate) use wire::{receive_decimal, receive_numeric, send_decimal, send_small_decimal, send_stored};
 
 use super::fault;
 use super::pgtype::DECIMAL_DIGITS_MAX;

@@ -57,6 +57,15 @@ pub(crate) fn send_decimal(unscaled: i128, scale: u8, out: &mut Vec<u8>) {
     }
 }
 
+/// As [`send_decimal`], of an integer in one word.
+pub(crate) fn send_small_decimal(unscaled: i64, scale: u8, out: &mut Vec<u8>) {
+    let behind = scale.div_ceil(4);
+    match unscaled.unsigned_abs().checked_mul(POWERS[usize::from(behind * 4 - scale)]) {
+        Some(aligned) if aligned > 0 => send_short(unscaled < 0, aligned, behind, scale, out),
+        _ => send_decimal(unscaled.into(), scale, out),
+    }
+}
+
 /// A number that is not zero, of which the last so many groups stand behind the point.
 fn send_short(negative: bool, mut aligned: u64, behind: u8, scale: u8, out: &mut Vec<u8>) {
     let mut lowest = -i16::from(behind);
