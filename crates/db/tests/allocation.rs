@@ -69,6 +69,23 @@ fn a_select_by_key_of_an_ordered_index_allocates_nothing() {
 }
 
 #[test]
+fn a_range_of_an_index_allocates_nothing() {
+    let mut world = world();
+    for sql in [
+        "select id, b from t where a >= $1 order by a limit 60",
+        "select id, a, note from t where a <= $1 order by a desc limit 60",
+        "select id from t where a between $1 and $1 + 700",
+    ] {
+        let select = world.session.prepare(sql).expect("plans");
+        let count = allocations(ROWS, |id| {
+            let rows = world.session.query(&select, &[Datum::Int(id * 10)]).expect("reads");
+            assert_eq!(rows.i64(0, 0), Some(id), "{sql}");
+        });
+        assert_eq!(count, 0, "{sql}");
+    }
+}
+
+#[test]
 fn a_select_by_a_key_that_is_not_there_allocates_nothing() {
     let mut world = world();
     let select = world.session.prepare("select a from t where id = $1").expect("plans");

@@ -70,8 +70,9 @@ pub struct BTreeIndex {
     account: OnceLock<Arc<Account>>,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum Direction {
+    #[default]
     Forward,
     Backward,
 }
@@ -80,6 +81,14 @@ pub enum Direction {
 type Path = [Link; LEVELS_MAX];
 
 const NO_PATH: Path = [Link::NONE; LEVELS_MAX];
+
+/// The separator left of a descent's way, the exact lower bound of where it leads; none where there is nothing below.
+#[derive(Clone, Default, Debug)]
+struct Low {
+    words: Vec<u64>,
+    /// One that is not known to hold yet.
+    step: Vec<u64>,
+}
 
 impl BTreeIndex {
     pub const WIDTH_MAX: usize = 64;
@@ -296,7 +305,7 @@ impl BTreeIndex {
     /// The node of `level` that covers `at`, or one to the left of it that links to it. `path` learns the inner nodes met,
     /// and `low`, if given, the entry above which the node begins: empty if it is the first.
     #[inline]
-    fn descend(&self, level: usize, at: At<'_>, path: &mut Path, mut low: Option<&mut Vec<u64>>) -> Link {
+    fn descend(&self, level: usize, at: At<'_>, path: &mut Path, mut low: Option<&mut Low>) -> Link {
         loop {
             if let Some(link) = self.try_descend(level, at, path, low.as_deref_mut()) {
                 return link;
@@ -306,13 +315,12 @@ impl BTreeIndex {
 
     /// Nothing if a node died on the way.
     #[inline]
-    fn try_descend(&self, level: usize, at: At<'_>, path: &mut Path, mut low: Option<&mut Vec<u64>>) -> Option<Link> {
+    fn try_descend(&self, level: usize, at: At<'_>, path: &mut Path, mut low: Option<&mut Low>) -> Option<Link> {
         let (mut here, mut link) = self.top();
         debug_assert!(here >= level, "a tree does not shrink");
         if let Some(low) = low.as_deref_mut() {
-            low.clear();
+            low.words.clear();
         }
-        let mut step = Vec::new();
         while here > level {
             let node = self.inners.node(link.id());
             let seen = node.begin_read();
@@ -322,12 +330,12 @@ impl BTreeIndex {
             let child = node.child_for(count, at);
             let next = if goes_right { node.right() } else { node.child(child) };
             let mut narrows = false;
-            if low.is_some() {
+            if let Some(low) = low.as_deref_mut() {
                 narrows = goes_right || child > 0;
                 if goes_right {
-                    node.copy_high(&mut step);
+                    node.copy_high(&mut low.step);
                 } else if child > 0 {
-                    node.copy_entry(child - 1, &mut step);
+                    node.copy_entry(child - 1, &mut low.step);
                 }
             }
             if !node.end_read(seen) {
@@ -337,7 +345,7 @@ impl BTreeIndex {
                 return None;
             }
             if let Some(low) = low.as_deref_mut().filter(|_| narrows) {
-                std::mem::swap(low, &mut step);
+                std::mem::swap(&mut low.words, &mut low.step);
             }
             if !goes_right {
                 path[here] = link;
@@ -779,14 +787,21 @@ impl BTreeIndex {
             (Some(lower), Some(upper)) => At::of(lower) > At::of(upper),
             _ => true,
         };
-        Cursor {
-            lower: lower.unwrap_or_default(),
-            upper: upper.unwrap_or_default(),
-            direction,
-            leaf: Link::NONE,
-            done,
-            stamp: LeafStamp::default(),
+        let (lower, upper) = (lower.unwrap_or_default(), upper.unwrap_or_default());
+        Cursor { lower, upper, direction, done, ..Cursor::default() }
+    }
+
+    /// Makes `cursor` one over the entries whose keys lie within the bounds, both included, with the memory that it has.
+    pub fn scan_again(&self, cursor: &mut Cursor, lower: &[u64], upper: &[u64], direction: Direction) {
+        assert!(self.admits(lower) && self.admits(upper), "a bound has as many words as the index's keys");
+        for (words, key, row) in [(&mut cursor.lower, lower, 0), (&mut cursor.upper, upper, u64::MAX)] {
+            words.clear();
+            words.extend(At { key, row }.words());
         }
+        cursor.direction = direction;
+        cursor.leaf = Link::NONE;
+        cursor.done = At::of(&cursor.lower) > At::of(&cursor.upper);
+        cursor.stamp = LeafStamp::default();
     }
 
     /// A position at or above every entry.
@@ -948,6 +963,11 @@ impl Entries {
         self.words.is_empty()
     }
 
+    /// What it keeps.
+    pub fn memory_bytes(&self) -> usize {
+        (self.words.capacity() + self.ends.capacity()) * size_of::<u64>()
+    }
+
     pub fn get(&self, i: usize) -> (&[u64], RowId) {
         let (from, to) = match self.stride {
             0 => (i.checked_sub(1).map_or(0, |before| self.ends[before]), self.ends[i]),
@@ -957,7 +977,7 @@ impl Entries {
         (at.key, row_id(at.row))
     }
 
-    fn clear(&mut self) {
+    pub fn clear(&mut self) {
         self.words.clear();
         self.ends.clear();
     }
@@ -984,7 +1004,7 @@ pub struct LeafStamp {
 
 /// A position in a scan. It keeps nothing of the index, so that it may rest between the statements of a session; each
 /// batch is one leaf's entries as they were at one moment.
-#[derive(Clone, Debug)]
+#[derive(Clone, Default, Debug)]
 pub struct Cursor {
     /// The entries not yet returned lie within these, both inclusive.
     lower: Vec<u64>,
@@ -994,9 +1014,18 @@ pub struct Cursor {
     leaf: Link,
     done: bool,
     stamp: LeafStamp,
+    /// Memory of a step.
+    low: Low,
+    high: Vec<u64>,
 }
 
 impl Cursor {
+    /// What it keeps.
+    pub fn memory_bytes(&self) -> usize {
+        let kept = [&self.lower, &self.upper, &self.low.words, &self.low.step, &self.high];
+        kept.iter().map(|words| words.capacity() * size_of::<u64>()).sum()
+    }
+
     /// Replaces `out` by the next entries in the direction of the scan; false, and nothing in `out`, at its end. An entry
     /// present throughout the scan is returned once; one that comes or goes meanwhile, once or not at all.
     pub fn next_batch(&mut self, tree: &BTreeIndex, out: &mut Entries) -> bool {
@@ -1018,7 +1047,7 @@ impl Cursor {
 
     fn step_forward(&mut self, tree: &BTreeIndex, out: &mut Entries) {
         let mut link = self.leaf;
-        let mut high = Vec::with_capacity(tree.width + 1);
+        let mut high = std::mem::take(&mut self.high);
         loop {
             if link.is_none() {
                 link = tree.descend(0, At::of(&self.lower), &mut { NO_PATH }, None);
@@ -1040,21 +1069,21 @@ impl Cursor {
                 continue;
             }
             self.stamp = LeafStamp { leaf: link, inserts };
-            match successor(high) {
-                Some(next) if !right.is_none() && At::of(&next) <= At::of(&self.upper) => {
-                    self.lower = next;
-                    self.leaf = right;
-                }
-                _ => self.done = true,
+            self.high = successor(high).unwrap_or_default();
+            if self.high.is_empty() || right.is_none() || At::of(&self.high) > At::of(&self.upper) {
+                self.done = true;
+            } else {
+                std::mem::swap(&mut self.lower, &mut self.high);
+                self.leaf = right;
             }
             return;
         }
     }
 
     fn step_backward(&mut self, tree: &BTreeIndex, out: &mut Entries) {
-        let mut low = Vec::with_capacity(tree.width + 1);
+        let mut low = std::mem::take(&mut self.low);
+        let mut high = std::mem::take(&mut self.high);
         let mut link = Link::NONE;
-        let mut high = Vec::with_capacity(tree.width + 1);
         loop {
             if link.is_none() {
                 link = tree.descend(0, At::of(&self.upper), &mut { NO_PATH }, Some(&mut low));
@@ -1077,16 +1106,17 @@ impl Cursor {
                 continue;
             }
             if goes_right {
-                std::mem::swap(&mut low, &mut high);
+                std::mem::swap(&mut low.words, &mut high);
                 link = right;
                 continue;
             }
             self.stamp = LeafStamp { leaf: link, inserts };
-            if low.is_empty() || At::of(&low) < At::of(&self.lower) {
+            if low.words.is_empty() || At::of(&low.words) < At::of(&self.lower) {
                 self.done = true;
             } else {
-                self.upper = low;
+                std::mem::swap(&mut self.upper, &mut low.words);
             }
+            (self.low, self.high) = (low, high);
             return;
         }
     }

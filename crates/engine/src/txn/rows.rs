@@ -16,7 +16,7 @@ use crate::planted::{self, Bug};
 use crate::schema::{KeyBuf, KeySpec, LIVE, Picks, Row, Value};
 use crate::sync::Spin;
 use crate::table::{Container, Owned, PIECE_BYTES, PRIMARY, SessionNo, Slot};
-use std::ops::{Bound, ControlFlow};
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 /// Looks at a lock that another holds before queueing for it: some ten microseconds, about what it takes to wake a parked thread.
@@ -59,6 +59,29 @@ pub struct RangeCursor {
     /// Rows that the index's words do not put in order, in order; used where keys are cut.
     ties: Vec<(RowId, Row)>,
     tie_at: usize,
+}
+
+/// What a range keeps of the index.
+#[derive(Default)]
+struct Spare {
+    tree: Cursor,
+    batch: Entries,
+}
+
+/// A longer one is not kept: that of a leaf of long keys.
+const SPARE_BYTES_MAX: usize = 64 << 10;
+
+std::thread_local! {
+    /// That of the thread's last range: a statement allocates nothing for one.
+    static SPARE: std::cell::Cell<Option<Spare>> = const { std::cell::Cell::new(None) };
+}
+
+impl Drop for RangeCursor {
+    fn drop(&mut self) {
+        if self.tree.memory_bytes() + self.batch.memory_bytes() <= SPARE_BYTES_MAX {
+            SPARE.set(Some(Spare { tree: std::mem::take(&mut self.tree), batch: std::mem::take(&mut self.batch) }));
+        }
+    }
 }
 
 /// Rows of a range that are on their way to the processor's cache while one is read: rows near in key order lie anywhere.
@@ -311,14 +334,10 @@ impl Session {
             Direction::Forward => TreeDirection::Forward,
             Direction::Backward => TreeDirection::Backward,
         };
-        RangeCursor {
-            tree: tree.scan(Bound::Included(lower), Bound::Included(&upper.words), towards),
-            batch: Entries::new(),
-            at: 0,
-            direction,
-            ties: Vec::new(),
-            tie_at: 0,
-        }
+        let Spare { tree: mut scan, mut batch } = SPARE.take().unwrap_or_default();
+        tree.scan_again(&mut scan, lower, &upper.words, towards);
+        batch.clear();
+        RangeCursor { tree: scan, batch, at: 0, direction, ties: Vec::new(), tie_at: 0 }
     }
 
     /// The next visible row of the range in exact key order, each row once.

@@ -758,7 +758,7 @@ pub enum Cursor {
         candidate: usize,
     },
     Range {
-        entries: Box<RangeCursor>,
+        entries: RangeCursor,
         /// The equalities' values are longer than the words of a key, so that rows of others lie among theirs.
         is_cut: bool,
     },
@@ -1062,7 +1062,7 @@ fn open_range(view: &StepView<'_>, range: &Range, run: &mut Run<'_>) -> Result<C
     let cursor = match filled {
         Ok(true) => {
             let entries = run.engine.range(&range.index, &level.lower, &level.upper, range.direction);
-            Ok(Cursor::Range { entries: Box::new(entries), is_cut: KeySpec::is_cut(&level.lower.words) })
+            Ok(Cursor::Range { entries, is_cut: KeySpec::is_cut(&level.lower.words) })
         }
         Ok(false) => Ok(Cursor::Done),
         Err(error) => Err(error.into()),
