@@ -79,13 +79,18 @@ std::thread_local! {
 impl Drop for RangeCursor {
     fn drop(&mut self) {
         if self.tree.memory_bytes() + self.batch.memory_bytes() <= SPARE_BYTES_MAX {
-            SPARE.set(Some(Spare { tree: std::mem::take(&mut self.tree), batch: std::mem::take(&mut self.batch) }));
+            let spare = Spare { tree: std::mem::take(&mut self.tree), batch: std::mem::take(&mut self.batch) };
+            // A thread that ends may have given it up before.
+            let _ = SPARE.try_with(|place| place.set(Some(spare)));
         }
     }
 }
 
 /// Rows of a range that are on their way to the processor's cache while one is read: rows near in key order lie anywhere.
 const ROWS_AHEAD: usize = 4;
+
+/// The same of the rows of one key.
+const CANDIDATES_AHEAD: usize = 8;
 
 impl RangeCursor {
     /// Starts loading the row of the entry that is `ahead` of the next one.
@@ -297,16 +302,27 @@ impl Session {
         }
     }
 
-    /// Appends candidates with this key in any index: read each and check its columns.
+    /// Appends candidates with this key in any index: read each and check its columns. The first rows are on their way when it returns; for the others
+    /// there is [`load_ahead_of`](Self::load_ahead_of).
     pub fn lookup<'a>(
         &mut self,
-        _table: &Table,
+        table: &Table,
         index: &Index,
         value: impl Fn(usize) -> Value<'a>,
         candidates: &mut Vec<RowId>,
     ) {
         self.note_key(index, &value);
+        let first = candidates.len();
         self.entries_with_key(index, value, candidates);
+        candidates[first..].iter().take(CANDIDATES_AHEAD).for_each(|&id| table.store.primary.prefetch_all(id));
+    }
+
+    /// Starts loading a row behind the candidate `at`, which is about to be read.
+    #[inline]
+    pub fn load_ahead_of(&self, table: &Table, candidates: &[RowId], at: usize) {
+        if let Some(&id) = candidates.get(at + CANDIDATES_AHEAD) {
+            table.store.primary.prefetch_all(id);
+        }
     }
 
     pub(super) fn entries_with_key<'a>(

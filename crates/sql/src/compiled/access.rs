@@ -1236,7 +1236,9 @@ pub fn next(view: &StepView<'_>, cursor: &mut Cursor, run: &mut Run<'_>) -> Resu
 fn next_candidate(view: &StepView<'_>, at: &mut usize, run: &mut Run<'_>) -> Option<RowId> {
     let source = usize::from(view.source);
     loop {
-        let id = *run.scratch.levels[view.depth].candidates.get(*at)?;
+        let candidates = &run.scratch.levels[view.depth].candidates;
+        let id = *candidates.get(*at)?;
+        run.engine.load_ahead_of(view.table(), candidates, *at);
         *at += 1;
         let row = &mut run.scratch.rows[source];
         if run.engine.read(view.table(), id, row) {
