@@ -522,6 +522,7 @@ impl Session {
                         return Err(self.told(error));
                     }
                 }
+                Step::Part(_) => unreachable!("invariant: only who asks for messages is given parts"),
             }
             step = self.inner.resume(&mut self.rows);
         }

@@ -223,7 +223,7 @@ fn check_order(session: &mut Session, table: &Table, index: &Index, rows: &Rows)
         while let Some(id) = session.range_next(table, index, &mut cursor, &mut row) {
             demand!(places.contains(&id), "{name} shows {id:?}");
             demand!(seen.insert(id), "{name} shows {id:?} twice");
-            index.spec.columns().for_each(|key| session.fetch_long(table, &mut row, usize::from(key.column)));
+            session.fetch_key_columns(table, index, &mut row);
             if let Some(last) = &last {
                 let order = index.spec.compare_rows(&table.layout, last, &row);
                 let wrong = if direction == Direction::Forward { order.is_gt() } else { order.is_lt() };

@@ -65,6 +65,8 @@ pub struct RoadContext<'a> {
     pub env: &'a Env,
     pub interrupt: &'a mut Interrupt,
     pub constraints: &'a mut Constraints,
+    /// Who asked takes a large result part by part.
+    pub in_parts: bool,
 }
 
 /// A run in progress.
@@ -74,8 +76,10 @@ pub trait Running: Send {
 
 /// How far a run came.
 pub enum Progress {
-    /// Rows given or changed.
+    /// Rows given or changed, those of parts included.
     Done(u64),
+    /// The rows are a part of the result. Once they have been taken, call `step` again: it takes all its rows anew.
+    Part,
     /// Its own work goes on elsewhere: call `step` again once this is ready.
     Pending(Pin<Box<dyn Future<Output = ()> + Send>>),
     /// A row lock: the statement is undone and started anew after the wait.

@@ -186,6 +186,15 @@ impl Plan {
         )
     }
 
+    /// Its rows are all that it gives, one after the other as they are found: who sends them need not keep them.
+    pub fn only_gives(&self) -> bool {
+        match self {
+            Plan::Select(_) => true,
+            Plan::Other(planned) => planned.command() == "SELECT" && !planned.writes() && !planned.locks(),
+            _ => false,
+        }
+    }
+
     /// Runs at the durable horizon when it is a transaction of its own.
     pub fn only_reads(&self) -> bool {
         match self {

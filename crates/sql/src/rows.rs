@@ -146,6 +146,11 @@ impl RowSet {
         &self.clock
     }
 
+    /// Whether who asked only sends the rows, and so takes them part by part.
+    pub(crate) fn is_sent(&self) -> bool {
+        self.is_sent
+    }
+
     /// What its rows take, or took.
     pub fn memory_bytes(&self) -> usize {
         self.cells.capacity() * size_of::<Cell>() + self.heap.capacity()

@@ -116,6 +116,9 @@ pub enum Step {
     Done(Outcome),
     /// Await or block on this, then `resume`.
     Wait(Wait),
+    /// The rows are a part of the result: `resume` once they have been taken, for the next. They may leave once this is durable. Only who asked for
+    /// messages ([`RowSet::send_as`]) is given parts.
+    Part(Option<Cts>),
 }
 
 /// A lock, room in the log, a query on its own threads, or a thread that the statement may hold.
@@ -199,12 +202,26 @@ enum Pending {
         statement: Arc<Prepared>,
         parameters: Vec<Datum>,
         running: Box<dyn Running>,
+        /// A part of its rows has been given: it can only go on.
+        gave_part: bool,
     },
+    /// A compiled query that has given a part of its rows goes on.
+    Giving(Giving),
     /// Commit again.
     Commit(Commit),
     Checkpoint(Arc<Background>),
     /// A COPY goes on.
     Copy,
+}
+
+/// A compiled query between two parts of its rows.
+struct Giving {
+    statement: Arc<Prepared>,
+    parameters: Vec<Datum>,
+    scratch: Box<Scratch>,
+    paused: query::Paused,
+    /// Rows that have been given.
+    given: u64,
 }
 
 /// What a plan takes for each byte of its text, and besides: a literal of two characters is an expression of 48 bytes.
@@ -774,7 +791,7 @@ impl Session {
             return Ok(Step::Done(Outcome { tag: once.tag(), durable, notices: Vec::new() }));
         }
         self.fills_table = false;
-        if !matches!(statement.plan, Plan::Select(_)) {
+        if !statement.plan.only_gives() {
             rows.keep_cells();
         }
         self.begin_rows(statement, rows);
@@ -1009,7 +1026,7 @@ impl Session {
         let is_long = match self.pending.as_deref() {
             Some(Pending::Run { .. }) => self.is_long,
             // What a query gave is applied or copied at once, however much it is.
-            Some(Pending::Road { .. }) => true,
+            Some(Pending::Road { .. } | Pending::Giving(_)) => true,
             Some(Pending::Copy) => true,
             _ => false,
         };
@@ -1038,7 +1055,10 @@ impl Session {
                 Plan::Copy(plan) => self.start_copy(&statement, plan, rows),
                 _ => self.attempt(&statement, &parameters, rows),
             },
-            Some(Pending::Road { statement, parameters, running }) => self.drive(statement, parameters, running, rows),
+            Some(Pending::Road { statement, parameters, running, gave_part }) => {
+                self.drive(statement, parameters, running, gave_part, rows)
+            }
+            Some(Pending::Giving(giving)) => self.go_on_giving(giving, rows),
             Some(Pending::Commit(commit)) => self.commit(commit),
             Some(Pending::Copy) => self.go_on_copying(),
             Some(Pending::Checkpoint(background)) => match background.result() {
@@ -1389,8 +1409,8 @@ impl Session {
             // A statement that is compiled may have had no use for it.
             self.read_clock();
             self.interrupt.limit_inline(None);
-            return match planned.start(&mut self.road_context(parameters)) {
-                Ok(running) => self.drive(statement.clone(), parameters.to_vec(), running, rows),
+            return match planned.start(&mut self.road_context(parameters, takes_parts(statement, rows))) {
+                Ok(running) => self.drive(statement.clone(), parameters.to_vec(), running, false, rows),
                 Err(error) => Err(self.statement_failed(error)),
             };
         }
@@ -1405,6 +1425,7 @@ impl Session {
     ) -> Result<Step, SqlError> {
         self.interrupt.limit_inline(self.inline_limit);
         let mut scratch = Scratch::of_thread();
+        scratch.gives_parts = takes_parts(statement, rows) && matches!(statement.plan, Plan::Select(_));
         let mut run = Run {
             engine: &mut self.inner,
             parameters,
@@ -1417,6 +1438,11 @@ impl Session {
             Plan::Explain(explained) => measured(explained, &mut run, rows).map(|()| ("EXPLAIN", None)),
             plan => run_program(plan, &mut run, rows),
         };
+        if let Some(paused) = scratch.paused.take() {
+            let (statement, parameters, given) = (statement.clone(), parameters.to_vec(), rows.len() as u64);
+            return self.give_part(Giving { statement, parameters, scratch, paused, given });
+        }
+        scratch.gives_parts = false;
         scratch.leave_to_thread();
         match result {
             Ok((command, rows)) => self.finish(statement, CommandTag { command, rows }, Vec::new()),
@@ -1434,6 +1460,52 @@ impl Session {
                 Ok(Step::Wait(Wait(On::Engine(token))))
             }
         }
+    }
+
+    /// Gives the rows that a compiled query has found so far; it goes on when they have been taken.
+    fn give_part(&mut self, giving: Giving) -> Result<Step, SqlError> {
+        // What was read is what the snapshot has only if it still stands.
+        if let Err(error) = self.inner.check_snapshot() {
+            return Err(self.statement_failed(error.into()));
+        }
+        let durable = self.depends_on(self.inner.dependency());
+        self.pending = Some(Box::new(Pending::Giving(giving)));
+        Ok(Step::Part(durable))
+    }
+
+    fn go_on_giving(&mut self, giving: Giving, rows: &mut RowSet) -> Result<Step, SqlError> {
+        let Giving { statement, parameters, mut scratch, paused, given } = giving;
+        let Plan::Select(query) = &statement.plan else {
+            unreachable!("invariant: only a query gives parts");
+        };
+        self.interrupt.limit_inline(None);
+        let mut run = Run {
+            engine: &mut self.inner,
+            parameters: &parameters,
+            env: &self.env,
+            scratch: &mut scratch,
+            interrupt: &mut self.interrupt,
+            constraints: &mut self.constraints,
+        };
+        let result = query::go_on(query, paused, &mut run, rows);
+        let given = given + rows.len() as u64;
+        match (result, scratch.paused.take()) {
+            (Ok(()), Some(paused)) => self.give_part(Giving { statement, parameters, scratch, paused, given }),
+            (Ok(()), None) => {
+                scratch.gives_parts = false;
+                scratch.leave_to_thread();
+                self.finish(&statement, CommandTag { command: "SELECT", rows: Some(given) }, Vec::new())
+            }
+            (Err(Halt::Error(error)), _) => Err(self.statement_failed(error)),
+            (Err(Halt::Wait(_) | Halt::TooLong), _) => {
+                unreachable!("invariant: a query that has given rows waits for nothing, and has a thread for itself")
+            }
+        }
+    }
+
+    /// 72000 if the snapshot of the statement that is open was ended. Who sends a part of its rows asks now and then, for nobody else does meanwhile.
+    pub fn check_snapshot(&self) -> Result<(), SqlError> {
+        Ok(self.inner.check_snapshot()?)
     }
 
     /// The plan of the other road for a compiled statement whose tables are large.
@@ -1454,7 +1526,7 @@ impl Session {
     }
 
     /// What the other road gets of this session.
-    fn road_context<'s>(&'s mut self, parameters: &'s [Datum]) -> RoadContext<'s> {
+    fn road_context<'s>(&'s mut self, parameters: &'s [Datum], in_parts: bool) -> RoadContext<'s> {
         RoadContext {
             engine: &self.engine,
             session: &mut self.inner,
@@ -1462,6 +1534,7 @@ impl Session {
             env: &self.env,
             interrupt: &mut self.interrupt,
             constraints: &mut self.constraints,
+            in_parts,
         }
     }
 
@@ -1477,8 +1550,8 @@ impl Session {
             return self.run_compiled(statement, parameters, rows);
         };
         self.interrupt.limit_inline(None);
-        match planned.explain(&mut self.road_context(parameters), &explained.options) {
-            Ok(running) => self.drive(statement.clone(), parameters.to_vec(), running, rows),
+        match planned.explain(&mut self.road_context(parameters, false), &explained.options) {
+            Ok(running) => self.drive(statement.clone(), parameters.to_vec(), running, false, rows),
             Err(error) => Err(self.statement_failed(error)),
         }
     }
@@ -1755,9 +1828,11 @@ impl Session {
         statement: Arc<Prepared>,
         parameters: Vec<Datum>,
         mut running: Box<dyn Running>,
+        gave_part: bool,
         rows: &mut RowSet,
     ) -> Result<Step, SqlError> {
-        let progress = running.step(&mut self.road_context(&parameters), rows);
+        let in_parts = takes_parts(&statement, rows);
+        let progress = running.step(&mut self.road_context(&parameters, in_parts), rows);
         match progress {
             Ok(Progress::Done(count)) => {
                 let command = match &statement.plan {
@@ -1772,8 +1847,13 @@ impl Session {
                 self.finish(&statement, tag, Vec::new())
             }
             Ok(Progress::Pending(future)) => {
-                self.pending = Some(Box::new(Pending::Road { statement, parameters, running }));
+                self.pending = Some(Box::new(Pending::Road { statement, parameters, running, gave_part }));
                 Ok(Step::Wait(Wait(On::Other(future))))
+            }
+            Ok(Progress::Part) => {
+                let durable = self.depends_on(self.inner.dependency());
+                self.pending = Some(Box::new(Pending::Road { statement, parameters, running, gave_part: true }));
+                Ok(Step::Part(durable))
             }
             Ok(Progress::Restart(token)) => {
                 self.inner.rollback_statement();
@@ -1782,7 +1862,11 @@ impl Session {
                 Ok(Step::Wait(Wait(On::Engine(token))))
             }
             // The compiled road keeps less in memory.
-            Err(error) if error.sqlstate == "53200" && matches!(statement.plan, Plan::Select(_) | Plan::Init(_)) => {
+            Err(error)
+                if error.sqlstate == "53200"
+                    && !gave_part
+                    && matches!(statement.plan, Plan::Select(_) | Plan::Init(_)) =>
+            {
                 drop(running);
                 rows.start(&statement.columns);
                 self.run_compiled(&statement, &parameters, rows)
@@ -2322,7 +2406,7 @@ impl Session {
         }
         match self.set_transaction(modes, false)? {
             Step::Done(outcome) => Ok(outcome.notices.into_iter().next()),
-            Step::Wait(_) => unreachable!("invariant: SET TRANSACTION waits for nothing"),
+            Step::Wait(_) | Step::Part(_) => unreachable!("invariant: SET TRANSACTION waits for nothing"),
         }
     }
 
@@ -2485,7 +2569,11 @@ fn have_form(statement: &Prepared, parameters: &[Datum]) -> bool {
     }
 }
 
-/// Whether clients are told the same of both.
+/// Whether the statement's rows may be given part by part: what waits for a sequence, a key or a time is run again, and then has given none.
+fn takes_parts(statement: &Prepared, rows: &RowSet) -> bool {
+    rows.is_sent() && !statement.uses_sequences
+}
+
 fn done(command: &'static str) -> Step {
     Step::Done(Outcome { tag: CommandTag { command, rows: None }, durable: None, notices: Vec::new() })
 }

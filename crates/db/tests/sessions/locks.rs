@@ -51,6 +51,7 @@ fn a_condition_is_asked_again_of_the_newer_version() {
             Step::Wait(wait) => b.resume(wait).expect(update),
             // What the condition does not match in the snapshot is never waited for.
             Step::Done(outcome) => outcome,
+            Step::Part(_) => unreachable!("nobody asked for messages"),
         };
         assert_eq!(outcome.tag.to_string(), tag, "{change}; {update}");
     }
@@ -162,7 +163,7 @@ fn a_prepared_statement_follows_the_schema() {
     let run = |a: &mut Client, v: i64| -> Result<usize, SqlError> {
         match a.session.execute(&statement, &[v.into_datum()], &mut a.rows)? {
             Step::Done(_) => Ok(a.rows.len()),
-            Step::Wait(_) => panic!("a read waits"),
+            Step::Wait(_) | Step::Part(_) => panic!("a read waits"),
         }
     };
     assert_eq!(run(&mut a, 10).expect("a scan"), 1);
@@ -475,6 +476,7 @@ fn who_locks_a_table_waits_for_those_who_were_there_before() {
                     assert!(next.waited() >= std::time::Duration::from_millis(20));
                     wait = Some(next);
                 }
+                Step::Part(_) => unreachable!("nobody asked for messages"),
             }
         } else {
             wait = Some(woken);

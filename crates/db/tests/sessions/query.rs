@@ -258,6 +258,7 @@ fn a_change_that_waits_for_a_table_has_no_row_of_it() {
                     wait.block(None);
                     step = c.session.resume(&mut c.rows).expect(change);
                 }
+                Step::Part(_) => unreachable!("nobody asked for messages"),
             }
         };
         a.ok("SELECT v FROM t WHERE id = 2 FOR UPDATE NOWAIT");

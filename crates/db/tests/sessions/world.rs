@@ -46,6 +46,7 @@ impl Client {
                     wait.block(None);
                     step = self.session.resume(&mut self.rows)?;
                 }
+                Step::Part(_) => unreachable!("nobody asked for messages"),
             }
         }
     }
@@ -86,6 +87,7 @@ impl Client {
             match self.session.resume(&mut self.rows)? {
                 Step::Done(outcome) => return Ok(self.answered(outcome)),
                 Step::Wait(next) => wait = next,
+                Step::Part(_) => unreachable!("nobody asked for messages"),
             }
         }
     }

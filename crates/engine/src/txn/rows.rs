@@ -247,6 +247,12 @@ impl Session {
         self.core.fetch_long(table, row, column);
     }
 
+    /// The same of all columns of an index: what a range gave may have none of its long ones yet.
+    #[inline]
+    pub fn fetch_key_columns(&mut self, table: &Table, index: &Index, row: &mut Row) {
+        self.core.fetch_key_columns(table, index, row);
+    }
+
     /// The next visible row of a full scan.
     pub fn scan_next(&mut self, table: &Table, cursor: &mut TableCursor, row: &mut Row) -> Option<RowId> {
         if cursor.next == 0 {

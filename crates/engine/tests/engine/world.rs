@@ -190,7 +190,7 @@ pub fn ordered(
     let mut cursor = session.range(index, &lower, &upper, direction);
     let (mut rows, mut row) = (Vec::new(), Row::default());
     while session.range_next(table, index, &mut cursor, &mut row).is_some() {
-        index.spec.columns().for_each(|key| session.fetch_long(table, &mut row, usize::from(key.column)));
+        session.fetch_key_columns(table, index, &mut row);
         rows.push(row.clone());
     }
     rows

@@ -65,6 +65,9 @@ const INLINE_LIMIT: Duration = Duration::from_millis(2);
 /// How long a client may take to fetch the last replies.
 const FAREWELL: Duration = Duration::from_secs(5);
 
+/// Between two looks whether a snapshot was ended.
+const SNAPSHOT_LOOK: Duration = Duration::from_millis(100);
+
 /// After so many turns in a row of one session its worker flushes for it: two switches of threads cost as much as half a flush, and a session that comes
 /// now and then waits at most once in as many turns for a flush that is not its own.
 const LONE_TURNS: i32 = 32;
@@ -113,6 +116,8 @@ enum Event {
     /// The client does nothing for too long, with a transaction open or without.
     IdleTimeout,
     LogFailed(String),
+    /// Of the statement whose rows are sent while it goes on.
+    SnapshotEnded,
 }
 
 /// A statement that waits.
@@ -172,6 +177,8 @@ pub struct Connection {
     durable: Option<DurableWait>,
     /// The time limit of the statement with this number.
     statement_limit: Option<(u64, Pin<Box<Sleep>>)>,
+    /// When it is next looked whether the snapshot of a statement whose rows are being sent still stands.
+    snapshot_look: Option<Pin<Box<Sleep>>>,
     /// When a session in which nothing happens is ended.
     idle_limit: Option<Pin<Box<Sleep>>>,
     /// When memory that is kept for statements after this one is given back, if none has begun.
@@ -206,6 +213,7 @@ impl Connection {
             input,
             durable: None,
             statement_limit: None,
+            snapshot_look: None,
             idle_limit: None,
             spare_limit: None,
             place: None,
@@ -446,6 +454,10 @@ impl Connection {
             Event::Cancel => SqlError::new("57014", "canceling statement due to user request"),
             Event::StatementTimeout => SqlError::new("57014", "canceling statement due to statement timeout"),
             Event::LockTimeout => SqlError::new("55P03", "canceling statement due to lock timeout"),
+            Event::SnapshotEnded => match self.conversation().session().check_snapshot() {
+                Ok(()) => return true,
+                Err(error) => error,
+            },
         };
         self.cancel(error);
         true
@@ -477,6 +489,8 @@ impl Connection {
             self.statement_limit = None;
         }
         self.idle_limit = self.new_idle_limit();
+        let reads_on = self.conversation().reads_on();
+        self.snapshot_look = reads_on.then(|| Box::pin(tokio::time::sleep(SNAPSHOT_LOOK)));
         Need::Room
     }
 
@@ -826,10 +840,28 @@ impl Connection {
             self.statement_limit = None;
             return Poll::Ready(Event::StatementTimeout);
         }
+        if self.poll_snapshot(cx) {
+            return Poll::Ready(Event::SnapshotEnded);
+        }
         match &mut self.idle_limit {
             Some(limit) => limit.as_mut().poll(cx).map(|()| Event::IdleTimeout),
             None => Poll::Pending,
         }
+    }
+
+    /// Whether the snapshot of the statement whose rows are sent was ended. Its session does nothing meanwhile that would tell it, and what the snapshot
+    /// keeps is kept for as long as nobody has noticed.
+    fn poll_snapshot(&mut self, cx: &mut Context<'_>) -> bool {
+        while let Some(look) = &mut self.snapshot_look
+            && look.as_mut().poll(cx).is_ready()
+        {
+            look.as_mut().reset(tokio::time::Instant::now() + SNAPSHOT_LOOK);
+            if self.conversation().session().check_snapshot().is_err() {
+                self.snapshot_look = None;
+                return true;
+            }
+        }
+        false
     }
 
     /// What may end any wait of a statement.

@@ -161,6 +161,10 @@ enum Stage {
         first: usize,
         next: usize,
     },
+    /// A part of the rows is sent, from this byte on; then the statement goes on.
+    SendingPart {
+        next: usize,
+    },
     /// The client sends rows. After a wait the session goes on with what it has.
     CopyIn {
         wait: Option<Wait>,
@@ -179,13 +183,15 @@ struct Work {
     gives_rows: bool,
     /// Its rows are all that it does.
     only_reads: bool,
+    /// A part of its rows has been given, and so they were described.
+    gave_part: bool,
     /// The session knows when its time is over.
     has_deadline: bool,
 }
 
 impl Work {
     fn new(job: Job) -> Work {
-        Work { job, stage: Stage::Start, gives_rows: false, only_reads: false, has_deadline: false }
+        Work { job, stage: Stage::Start, gives_rows: false, only_reads: false, gave_part: false, has_deadline: false }
     }
 }
 
@@ -261,9 +267,9 @@ impl Conversation {
         self.implicit || self.session.status() != TransactionStatus::Idle
     }
 
-    /// Whether the statement that runs begins its transaction.
+    /// Whether the statement that runs begins its transaction, and nobody has anything of it yet.
     pub fn is_new_work(&self) -> bool {
-        !self.has_open_transaction()
+        !self.has_open_transaction() && !self.work.as_ref().is_some_and(|work| work.gave_part)
     }
 
     /// Tells one statement from the next, for time limits.
@@ -319,7 +325,7 @@ impl Conversation {
     /// waits: then it is not over.
     pub fn run_elsewhere(&mut self) -> bool {
         let landed = self.session.resume_elsewhere(&mut self.rows);
-        let is_over = !matches!(landed, Ok(Step::Wait(_)));
+        let is_over = !matches!(landed, Ok(Step::Wait(_) | Step::Part(_)));
         self.landed = Some(landed);
         is_over
     }
@@ -381,11 +387,17 @@ impl Conversation {
         self.work.as_ref().is_some_and(|work| matches!(work.stage, Stage::CopyIn { .. } | Stage::CopyOut))
     }
 
+    /// Whether the statement whose rows are sent reads on when they have been taken.
+    pub fn reads_on(&self) -> bool {
+        self.work.as_ref().is_some_and(|work| matches!(work.stage, Stage::SendingPart { .. } | Stage::CopyOut))
+    }
+
     /// Whether what has not been sent yet can be taken back, and the statement told to have failed: the rows are all that it gives, or its transaction
     /// is still open and fails with it. Where a change is committed, its rows are owed.
     pub fn can_take_rows_back(&self) -> bool {
         let is_open = self.has_open_transaction();
-        let can = |work: &Work| matches!(work.stage, Stage::Sending { .. }) && (work.only_reads || is_open);
+        let is_sending = |work: &Work| matches!(work.stage, Stage::Sending { .. } | Stage::SendingPart { .. });
+        let can = |work: &Work| is_sending(work) && (work.only_reads || is_open);
         self.work.as_ref().is_some_and(can)
     }
 
@@ -772,6 +784,7 @@ impl Conversation {
                 Ok(self.commit_stepped(work, step, output))
             }
             Stage::Sending { .. } => self.send(work, output),
+            Stage::SendingPart { .. } => Ok(self.send_part(work, output)),
             Stage::CopyIn { .. } => self.wait_for_rows(work),
             Stage::CopyOut => self.copy_out(work, output),
         }
@@ -849,7 +862,7 @@ impl Conversation {
         }
         self.statements_begun += 1;
         (work.gives_rows, work.only_reads) = (prepared.gives_rows(), prepared.only_reads());
-        work.has_deadline = !prepared.is_short();
+        (work.gave_part, work.has_deadline) = (false, !prepared.is_short());
         self.ran_long |= work.has_deadline;
         if let Some(read) = self.session.unread_cursor(&prepared) {
             lend_portal(&mut self.session, &mut self.portals, &read);
@@ -915,6 +928,13 @@ impl Conversation {
                 work.stage = Stage::Running;
                 return Turn::Blocked(wait);
             }
+            Step::Part(durable) => {
+                if let Some(cts) = durable {
+                    output.depend(cts);
+                }
+                work.stage = Stage::SendingPart { next: 0 };
+                return Turn::On;
+            }
             Step::Done(outcome) => outcome,
         };
         if let Some(cts) = outcome.durable {
@@ -949,7 +969,25 @@ impl Conversation {
                 self.ready(output);
                 Turn::Over
             }
+            Step::Part(_) => unreachable!("invariant: a commit gives no rows"),
         }
+    }
+
+    /// Sends a part of the rows while there is room; then the statement goes on.
+    fn send_part(&mut self, work: &mut Work, output: &mut Output) -> Turn {
+        let Stage::SendingPart { next } = &mut work.stage else {
+            unreachable!("only a part is sent");
+        };
+        if !std::mem::replace(&mut work.gave_part, true) && matches!(work.job, Job::Script(_)) {
+            output.row_description(self.rows.columns(), &ALL_TEXT);
+        }
+        let messages = self.rows.messages().expect("invariant: only who asks for messages is given parts");
+        *next += output.data_rows(&messages[*next..], OUTPUT_BYTES_MAX.saturating_sub(output.unsent()));
+        if *next < messages.len() {
+            return Turn::Full;
+        }
+        work.stage = Stage::Running;
+        Turn::On
     }
 
     /// Sends rows while there is room, then what completed.
@@ -969,7 +1007,7 @@ impl Conversation {
             (true, 0) => self.rows.len(),
             (true, limit) => self.rows.len().min(first.saturating_add(limit)),
         };
-        if work.gives_rows && *next == 0 && matches!(work.job, Job::Script(_)) {
+        if work.gives_rows && *next == 0 && !work.gave_part && matches!(work.job, Job::Script(_)) {
             output.row_description(self.rows.columns(), formats);
         }
         let sent = match self.rows.messages().filter(|_| work.gives_rows) {
@@ -978,7 +1016,8 @@ impl Conversation {
                 if *next < messages.len() {
                     return Ok(Turn::Full);
                 }
-                self.rows.len()
+                // With those of parts.
+                tag.rows.map_or(self.rows.len(), |rows| rows as usize)
             }
             None => {
                 while *next < end {

@@ -15,7 +15,7 @@ use super::frame::Format;
 use ::pgwire::messages::Message;
 use bytes::BytesMut;
 use freshet_db::sql::notice::Notice;
-use freshet_db::sql::value::{self, pgtype};
+use freshet_db::sql::value::pgtype;
 use freshet_db::sql::{CopyDirection, CopyShape};
 use freshet_db::{Column, RowSet, SqlError, Type};
 use freshet_engine::ids::Cts;
@@ -201,31 +201,7 @@ impl Output {
     }
 
     pub fn data_row(&mut self, rows: &RowSet, row: usize, formats: &ResultFormats) -> Result<(), SqlError> {
-        let body = self.begin(b'D');
-        let columns = rows.columns().len();
-        self.put_count(columns);
-        for column in 0..columns {
-            // Not by an iterator: a value that is moved after it was made in parts waits for its stores, three times as long as all else here.
-            let value = rows.get(row, column);
-            if value.is_null() {
-                self.bytes.extend_from_slice(&(-1i32).to_be_bytes());
-                continue;
-            }
-            let field = self.reserve_length();
-            let ty = rows.column_type(column);
-            match formats.get(column) {
-                Format::Text => value::to_text_by(ty, &value, rows.clock(), &mut self.bytes),
-                Format::Binary => value::to_binary_by(ty, &value, rows.clock(), &mut self.bytes),
-            }
-            if self.bytes.len() - body > i32::MAX as usize {
-                self.bytes.truncate(body - 1);
-                return Err(SqlError::new("54000", "a result row is longer than the protocol can carry (2 GiB)"));
-            }
-            let length = (self.bytes.len() - field - 4) as u32;
-            self.bytes[field..field + 4].copy_from_slice(&length.to_be_bytes());
-        }
-        self.end(body);
-        Ok(())
+        rows.write_message(row, |column| formats.get(column) == Format::Binary, &mut self.bytes)
     }
 
     /// Appends messages of rows, whole ones, until there are `room` bytes or a little more, and at least one; how many bytes of them it took.

@@ -15,6 +15,7 @@ mod local;
 mod malformed;
 mod meaning;
 mod operation;
+mod parts;
 mod rights;
 mod shortage;
 mod simple;
@@ -28,6 +29,7 @@ use freshet_server::listener::{self, Server};
 use freshet_server::pgwire::choice::Together;
 use std::net::SocketAddr;
 use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// Threads that serve sessions.
@@ -45,9 +47,13 @@ pub struct Fixture {
 
 impl Fixture {
     pub fn new(change: impl FnOnce(&mut listener::Options)) -> Fixture {
+        Fixture::within(256 << 20, change)
+    }
+
+    pub fn within(memory_limit_bytes: u64, change: impl FnOnce(&mut listener::Options)) -> Fixture {
         let directory = tempfile::tempdir().expect("a scratch directory");
         let database = Database::open(Options {
-            memory_limit_bytes: 256 << 20,
+            memory_limit_bytes,
             log_size_bytes: 64 << 20,
             segment_bytes: 4 << 20,
             stage_limit_bytes: 1 << 20,
@@ -72,6 +78,14 @@ impl Fixture {
 pub fn address() -> SocketAddr {
     static SHARED: OnceLock<Fixture> = OnceLock::new();
     SHARED.get_or_init(|| Fixture::new(|_| {})).server.local_addr()
+}
+
+pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(30);
+    while !holds() {
+        assert!(Instant::now() < end, "{what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 pub fn connect() -> Client {

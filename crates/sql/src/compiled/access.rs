@@ -1271,12 +1271,7 @@ fn fetch_keys(view: &StepView<'_>, run: &mut Run<'_>) {
     let Access::Points { index, .. } = view.access else {
         unreachable!("invariant: a cursor is of its path");
     };
-    if index.spec.has_variable() {
-        let row = &mut run.scratch.rows[usize::from(view.source)];
-        for column in index.spec.columns() {
-            run.engine.fetch_long(view.table(), row, usize::from(column.column));
-        }
-    }
+    run.engine.fetch_key_columns(view.table(), index, &mut run.scratch.rows[usize::from(view.source)]);
 }
 
 /// Brings the long values that the statement looks at onto the row's heap.

@@ -106,6 +106,9 @@ pub struct Scratch {
     changed: Row,
     /// Of a run that is measured.
     pub watch: Option<Box<watch::Watch>>,
+    /// Whether the run may stop when its rows are a part of the result, and where it did.
+    pub gives_parts: bool,
+    pub paused: Option<query::Paused>,
 }
 
 std::thread_local! {

@@ -129,6 +129,16 @@ impl Query {
         !self.locks_rows() && self.reads_much() && self.computes()
     }
 
+    /// Whether its rows are given one after the other as one source gives them, so that a run can stop behind any of them and go on later.
+    fn gives_as_found(&self) -> bool {
+        self.steps.len() == 1
+            && self.steps[0].outer.is_none()
+            && self.grouping.is_none()
+            && self.sort.is_empty()
+            && !self.distinct
+            && self.locks.is_empty()
+    }
+
     /// Whether it locks rows, or a query in its FROM does.
     pub fn locks_rows(&self) -> bool {
         let locks = |step: &Step| matches!(&step.access, Access::Derived(inner) if inner.locks_rows());
@@ -235,9 +245,45 @@ fn run_all(query: &Query, run: &mut Run<'_>, rows: &mut RowSet) -> Result<(), Ha
     if query.computes_last() {
         return take_in_order(query, limits, run, rows);
     }
+    if run.scratch.gives_parts && query.gives_as_found() {
+        let cursor = access::open(&query.view(0), run)?;
+        return give(query, Paused { cursor, limits }, run, rows);
+    }
     let mut output = Output::new(query, limits, rows, run.env);
     descend(query, 0, run, &mut |run: &mut Run<'_>| output.take(run))?;
     output.finish(run)
+}
+
+/// Where a run stopped to give a part of its rows.
+pub struct Paused {
+    cursor: access::Cursor,
+    limits: Limits,
+}
+
+/// Goes on with a run that stopped, in the same statement of the same session, with the same scratch. `rows` are those of the next part.
+pub fn go_on(query: &Query, paused: Paused, run: &mut Run<'_>, rows: &mut RowSet) -> Result<(), Halt> {
+    rows.start(&query.columns);
+    give(query, paused, run, rows)
+}
+
+/// Gives rows until they are a part of the result, or all that are left.
+fn give(query: &Query, from: Paused, run: &mut Run<'_>, rows: &mut RowSet) -> Result<(), Halt> {
+    let Paused { mut cursor, limits } = from;
+    let (step, view) = (&query.steps[0], query.view(0));
+    let mut output = Output::new(query, limits, rows, run.env);
+    while access::next(&view, &mut cursor, run)? {
+        if !holds(&step.filter, &run.frame(&query.tables))? {
+            continue;
+        }
+        if output.take(run)? == Flow::Stop {
+            break;
+        }
+        if output.rows.is_part() {
+            run.scratch.paused = Some(Paused { cursor, limits: output.limits });
+            break;
+        }
+    }
+    Ok(())
 }
 
 fn run_grouped(

@@ -6,8 +6,10 @@
 //! The integers may be too small, for what the types allow or for a long sum. Then nothing is rounded: the run fails with [`TOO_WIDE`], and its
 //! statement runs again with the evaluator's numbers of any size (`Planner::is_wide`). It only read, so nobody notices.
 
+use super::apply::plans_within;
 use super::cells::data_type;
 use super::fault::carried;
+use super::sums::FixedSum;
 use crate::error::SqlError;
 use crate::value::Datum;
 use crate::value::numeric::{Numeric, POWERS};
@@ -15,8 +17,12 @@ use crate::value::operator::BinaryOp;
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, Decimal128Array};
 use datafusion::arrow::buffer::NullBuffer;
 use datafusion::arrow::datatypes::{DataType, Decimal128Type, Int16Type, Int32Type, Int64Type};
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::common::{DataFusionError, Result, ScalarValue};
-use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDFImpl, Signature, Volatility};
+use datafusion::logical_expr::{
+    ColumnarValue, Expr, LogicalPlan, ScalarFunctionArgs, ScalarUDFImpl, Signature, Volatility,
+    WindowFunctionDefinition,
+};
 use freshet_engine::schema::{Type, Value};
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -30,6 +36,27 @@ const DIGITS: u8 = 38;
 
 pub fn too_wide() -> DataFusionError {
     carried(SqlError::new(TOO_WIDE, "a number needs more than 38 digits"))
+}
+
+/// Whether a run of the plan may fail with [`TOO_WIDE`], and then perhaps when it has given rows.
+pub fn may_be_too_wide(plan: &LogicalPlan) -> bool {
+    let is_fixed = |expr: &Expr| match expr {
+        Expr::ScalarFunction(call) => call.func.inner().downcast_ref::<Fixed>().is_some(),
+        Expr::AggregateFunction(call) => call.func.inner().downcast_ref::<FixedSum>().is_some(),
+        Expr::WindowFunction(call) => match &call.fun {
+            WindowFunctionDefinition::AggregateUDF(function) => function.inner().downcast_ref::<FixedSum>().is_some(),
+            WindowFunctionDefinition::WindowUDF(_) => false,
+        },
+        _ => false,
+    };
+    let mut found = false;
+    let looked = plan.apply_with_subqueries(|node| {
+        node.apply_expressions(|expr| {
+            found |= expr.exists(|part| Ok(is_fixed(part)))?;
+            Ok(TreeNodeRecursion::Continue)
+        })
+    });
+    found || looked.is_err() || plans_within(plan).iter().any(may_be_too_wide)
 }
 
 /// What is computed, over the arguments of a call.

@@ -453,6 +453,7 @@ impl DataFusionStatement {
             part: first,
             next: parts,
             follows: false,
+            given: 0,
             changed: change::Changed::new(),
             statement,
             is_wide,
@@ -472,8 +473,29 @@ impl DataFusionStatement {
         let mut parts = self.parts(context)?;
         let first = parts.pop_front().expect("invariant: the statement itself is a part");
         let mut explaining = explaining.map(|options| Explaining::new(options, started));
-        let query = start_query(&first, context, explaining.as_mut())?;
+        let may_be_too_wide = first.plan.as_ref().is_none_or(fixed::may_be_too_wide);
+        let giving = match explaining.is_none() && parts.is_empty() {
+            true => self.giving(&first.action, context, may_be_too_wide, self.is_per_row()),
+            false => run::Giving::Whole,
+        };
+        let query = start_query(&first, context, explaining.as_mut(), giving)?;
         Ok((first, parts, query, explaining))
+    }
+
+    /// How a run that gives rows gives them: in parts only if it cannot turn out that the statement is to be run in another way.
+    fn giving(
+        &self,
+        action: &Action,
+        context: &RoadContext<'_>,
+        may_be_too_wide: bool,
+        is_per_row: bool,
+    ) -> run::Giving {
+        let only_gives = matches!(action, Action::Give(_)) && self.change.is_none();
+        let may_leave_joining = self.is_correlated && !is_per_row;
+        match context.in_parts && only_gives && !may_be_too_wide && !may_leave_joining {
+            true => run::Giving::Parts,
+            false => run::Giving::Whole,
+        }
     }
 
     /// A run by a plan that is kept; `None`: it is planned for its values.
@@ -499,12 +521,14 @@ impl DataFusionStatement {
         let memory_mb = context.env.settings.query_memory_mb();
         let account = context.engine.account(Kind::Queries);
         let reader = context.session.reader();
-        let query = run::Query::start(run::Work::Template(filled), memory_mb, account, reader)?;
+        let giving = self.giving(&template.action, context, template.may_be_too_wide, false);
+        let query = run::Query::start(run::Work::Template(filled), memory_mb, account, reader, giving)?;
         Ok(Some(InProgress {
             query: Some(query),
             part: Part { plan: None, action, into: None, name: None },
             next: VecDeque::new(),
             follows: false,
+            given: 0,
             changed: change::Changed::new(),
             statement: self.clone(),
             is_wide,
@@ -602,6 +626,7 @@ fn start_query(
     part: &Part,
     context: &mut RoadContext<'_>,
     explaining: Option<&mut Explaining>,
+    giving: run::Giving,
 ) -> Result<Option<run::Query>, SqlError> {
     let Some(plan) = &part.plan else { return Ok(None) };
     let memory_mb = context.env.settings.query_memory_mb();
@@ -611,7 +636,7 @@ fn start_query(
         Some(explaining) => run::Work::Ready(explaining.watch(plan, workers)?),
     };
     let reader = context.session.reader();
-    run::Query::start(work, memory_mb, context.engine.account(Kind::Queries), reader).map(Some)
+    run::Query::start(work, memory_mb, context.engine.account(Kind::Queries), reader, giving).map(Some)
 }
 
 /// A run of a statement: its parts one after the other.
@@ -622,6 +647,8 @@ struct InProgress {
     next: VecDeque<Part>,
     /// Changes within WITH came before the part.
     follows: bool,
+    /// Rows that parts of the result had.
+    given: u64,
     changed: change::Changed,
     statement: Arc<DataFusionStatement>,
     /// The run was planned for sums of any size.
@@ -680,7 +707,7 @@ impl InProgress {
         given.charge_to(context.engine);
         change::apply(&self.part.action, batches, &mut self.changed, context, &mut given)?;
         self.part.give(&given)?;
-        self.query = start_query(&next, context, self.explaining.as_mut())?;
+        self.query = start_query(&next, context, self.explaining.as_mut(), run::Giving::Whole)?;
         self.part = next;
         self.follows = true;
         Ok(None)
@@ -711,9 +738,19 @@ impl Running for InProgress {
                 }
                 result => result.transpose()?,
             };
+            if let Some(part) = collected.as_ref().filter(|collected| !collected.is_last) {
+                let given = change::apply(&self.part.action, &part.batches, &mut self.changed, context, rows);
+                self.given += given.map_err(|halt| match halt {
+                    Halt::Error(error) => error,
+                    Halt::Wait(_) | Halt::TooLong => {
+                        unreachable!("invariant: rows that are only given wait for nothing")
+                    }
+                })?;
+                return Ok(Progress::Part);
+            }
             let batches = collected.as_ref().map_or(&[][..], |collected| &collected.batches);
             match self.apply_or_explain(batches, context, rows) {
-                Ok(Some(count)) => return Ok(Progress::Done(count)),
+                Ok(Some(count)) => return Ok(Progress::Done(self.given + count)),
                 Ok(None) => {}
                 Err(Halt::Wait(token)) => return Ok(Progress::Restart(token)),
                 Err(Halt::TooLong) => unreachable!("invariant: a run of this road has no limit"),

@@ -7,6 +7,8 @@
 //! 5. Its threads give way to others: a long query takes what short statements leave.
 //! 6. A panic on these threads ends its query (see `unwind`).
 //! 7. Nothing spills: what exceeds the query's limit, or what the database's memory limit leaves, is 53200.
+//! 8. A query whose result is given in parts computes nothing while one lies untaken: besides what its operators hold there are two parts at most, the
+//!    one that is computed and the one that was taken.
 
 use super::apply::plans_within;
 use super::asked::AskedGroups;
@@ -350,11 +352,23 @@ fn task(memory_mb: usize, account: Account) -> Result<Arc<TaskContext>> {
     Ok(Arc::new(TaskContext::default().with_session_config(config).with_runtime(runtime)))
 }
 
-/// A result, and what it is charged until it is used.
+/// A result or a part of one, and what it is charged until it is used.
 pub struct Collected {
     pub batches: Vec<RecordBatch>,
+    pub is_last: bool,
     _held: MemoryReservation,
 }
+
+/// How a result is given.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Giving {
+    Whole,
+    /// A part as soon as there is one.
+    Parts,
+}
+
+/// A part is given once it takes so much, or an eighth of the query's limit: as long as the machine needs for a switch of threads a thousand times.
+const PART_BYTES: usize = 4 << 20;
 
 /// What is run.
 pub enum Work {
@@ -365,34 +379,57 @@ pub enum Work {
     Ready(Arc<dyn ExecutionPlan>),
 }
 
-async fn collect(work: Work, memory_mb: usize, account: Account, stopped: Stopped) -> Result<Collected> {
+async fn collect(
+    work: Work,
+    memory_mb: usize,
+    account: Account,
+    stopped: Stopped,
+    parts: Option<&Shared>,
+) -> Result<Collected> {
     let physical = match work {
         Work::Plan(plan, parts) => on_parts(interruptible(physical_plan(&plan, parts).await?, &stopped)?, parts)?,
         Work::Template(filled) => on_parts(interruptible(filled.physical()?, &stopped)?, filled.workers)?,
         Work::Ready(physical) => physical,
     };
     let task = task(memory_mb, account)?;
-    let result = MemoryConsumer::new("result").register(task.memory_pool());
+    let mut result = MemoryConsumer::new("result").register(task.memory_pool());
+    let part_bytes = PART_BYTES.min(memory_mb.saturating_mul(1 << 20) / 8);
     let mut stream = execute_stream(physical, task)?;
     let mut batches = Vec::new();
     while let Some(batch) = stream.next().await {
         let batch = batch?;
         result.try_grow(batch.get_array_memory_size())?;
         batches.push(batch);
+        if let Some(shared) = parts.filter(|_| result.size() >= part_bytes) {
+            let batches = std::mem::take(&mut batches);
+            shared.give(Collected { batches, is_last: false, _held: result.take() }).await;
+        }
     }
-    Ok(Collected { batches, _held: result })
+    Ok(Collected { batches, is_last: true, _held: result })
 }
 
+/// Between a query and who takes its result.
 #[derive(Default)]
 struct Shared {
-    result: Mutex<Option<Result<Collected, SqlError>>>,
-    done: Notify,
+    given: Mutex<Option<Result<Collected, SqlError>>>,
+    /// Something has been given, and taken.
+    is_given: Notify,
+    is_taken: Notify,
 }
 
 impl Shared {
+    /// The last that is given: an error takes the place of a part that nobody has taken.
     fn finish(&self, result: Result<Collected, SqlError>) {
-        self.result.lock().get_or_insert(result);
-        self.done.notify_one();
+        *self.given.lock() = Some(result);
+        self.is_given.notify_one();
+    }
+
+    /// Gives a part, and waits until it has been taken.
+    async fn give(&self, part: Collected) {
+        self.finish(Ok(part));
+        while self.given.lock().is_some() {
+            self.is_taken.notified().await;
+        }
     }
 }
 
@@ -402,7 +439,7 @@ struct Ending(Arc<Shared>, &'static Worker);
 impl Drop for Ending {
     fn drop(&mut self) {
         self.1.running.fetch_sub(1, Ordering::Relaxed);
-        if self.0.result.lock().is_none() {
+        if self.0.given.lock().is_none() {
             self.0.finish(Err(SqlError::new("XX000", "the query's task ended early")));
         }
     }
@@ -425,7 +462,13 @@ pub struct Query {
 
 impl Query {
     /// `reader` is of the statement's snapshot.
-    pub fn start(work: Work, memory_mb: usize, account: Account, reader: Reader) -> Result<Query, SqlError> {
+    pub fn start(
+        work: Work,
+        memory_mb: usize,
+        account: Account,
+        reader: Reader,
+        giving: Giving,
+    ) -> Result<Query, SqlError> {
         let shared = Arc::new(Shared::default());
         let worker = worker()?;
         worker.running.fetch_add(1, Ordering::Relaxed);
@@ -433,7 +476,8 @@ impl Query {
         let stopped = Stopped::default();
         let told = stopped.clone();
         let task = worker.runtime.spawn(async move {
-            let collecting = std::pin::pin!(collect(work, memory_mb, account, told));
+            let parts = (giving == Giving::Parts).then_some(&*ending.0);
+            let collecting = std::pin::pin!(collect(work, memory_mb, account, told, parts));
             let lost = std::pin::pin!(snapshot_lost(&reader));
             let ended = AssertUnwindSafe(select(collecting, lost)).catch_unwind().await;
             let result = match ended {
@@ -446,17 +490,19 @@ impl Query {
         Ok(Query { shared, abort: task.abort_handle(), stopped })
     }
 
-    /// The result, once it is there.
+    /// The result or its next part, once it is there.
     pub fn take(&self) -> Option<Result<Collected, SqlError>> {
-        self.shared.result.lock().take()
+        let taken = self.shared.given.lock().take();
+        self.shared.is_taken.notify_one();
+        taken
     }
 
-    /// Ready once the result is there.
+    /// Ready once the result or its next part is there.
     pub fn ready(&self) -> impl Future<Output = ()> + Send + 'static {
         let shared = self.shared.clone();
         async move {
-            while shared.result.lock().is_none() {
-                shared.done.notified().await;
+            while shared.given.lock().is_none() {
+                shared.is_given.notified().await;
             }
         }
     }

@@ -13,6 +13,7 @@
 use super::cells::literal;
 use super::change::Action;
 use super::estimate::snapshot_of;
+use super::fixed;
 use super::lookup::IndexLookupJoin;
 use super::run::{Parts, optimized, planned_from};
 use super::scan::SnapshotScan;
@@ -247,6 +248,8 @@ pub struct Template {
     open: Vec<(u16, Type)>,
     valid: Valid,
     made: OnceLock<Made>,
+    /// A run may fail when it has given rows, and be run again in another way.
+    pub may_be_too_wide: bool,
     /// Counts until the last run is over.
     _charge: Account,
 }
@@ -312,7 +315,8 @@ impl Template {
             used: used.into_iter().map(value).collect::<Option<_>>()?,
             tables,
         };
-        Some(Template { bound, action, open: holes.open.into_inner(), valid, made: OnceLock::new(), _charge: charge })
+        let (may_be_too_wide, open) = (fixed::may_be_too_wide(&bound), holes.open.into_inner());
+        Some(Template { bound, action, open, valid, made: OnceLock::new(), may_be_too_wide, _charge: charge })
     }
 
     /// With a run's snapshot and values.

@@ -1,7 +1,8 @@
 //! How do rows become messages where they are found? PostgreSQL's DataRow, written cell by cell as a statement gives them.
 //!
 //! Who sends a statement's rows and looks at none of them asks for messages ([`RowSet::send_as`]): then a value goes from the record into the bytes
-//! that leave, and is never a cell. Whatever else a statement's rows are for takes cells ([`RowSet::keep_cells`]).
+//! that leave, and is never a cell. Whatever else a statement's rows are for takes cells ([`RowSet::keep_cells`]), which become a message when it is
+//! asked for ([`RowSet::write_message`]).
 //!
 //! | bytes | of a row |
 //! |---|---|
@@ -23,8 +24,12 @@ use freshet_engine::schema::{Layout, Row, Type, Value};
 /// Kind, length and number of cells.
 const HEAD_BYTES: usize = 7;
 const LENGTH_BYTES: usize = 4;
+/// Of a message, its kind left out.
+const MESSAGE_BYTES_MAX: usize = i32::MAX as usize;
 /// Room that is made for a cell beside the bytes of its value; every number's form fits.
 const ROOM_BYTES: usize = 128;
+/// So much is worth to be sent while the rest is computed; less than what is kept from one result to the next.
+const PART_BYTES: usize = 512 << 10;
 const NULL: [u8; LENGTH_BYTES] = (-1i32).to_be_bytes();
 
 /// The message that is being written, and how.
@@ -62,9 +67,35 @@ impl RowSet {
         self.is_sent = false;
     }
 
+    /// Whether the messages are enough to be sent before the others.
+    #[inline]
+    pub(crate) fn is_part(&self) -> bool {
+        self.is_sent && self.heap.len() >= PART_BYTES
+    }
+
     /// The rows as messages, if that is what they became.
     pub fn messages(&self) -> Option<&[u8]> {
         self.is_sent.then_some(&self.heap)
+    }
+
+    /// Appends the row, which lies in cells, as a message. 54000 if it is longer than a message can be; then nothing is appended.
+    pub fn write_message(
+        &self,
+        row: usize,
+        is_binary: impl Fn(usize) -> bool,
+        out: &mut Vec<u8>,
+    ) -> Result<(), SqlError> {
+        let begun = out.len();
+        begin_message(self.columns.len(), out);
+        for column in 0..self.columns.len() {
+            // Not by an iterator: a value that is moved after it was made in parts waits for its stores, three times as long as all else here.
+            let value = self.get(row, column);
+            put_cell(&value, self.columns[column].ty, &self.clock, is_binary(column), out);
+            if out.len() - begun > MESSAGE_BYTES_MAX {
+                break;
+            }
+        }
+        end_message(begun, out)
     }
 
     /// Appends a stored column as a cell.
@@ -99,9 +130,9 @@ impl RowSet {
             }
             Type::Decimal { scale, .. } if layout.column_type(column).field_bytes() <= 8 => {
                 self.begin_cell();
-                let length = self.begin_length();
+                let cell = begin_length(&mut self.heap);
                 value::send_small_decimal(row.small(layout, column), scale, &mut self.heap);
-                self.end_length(length);
+                end_length(cell, &mut self.heap);
             }
             Type::Varchar(_) | Type::Text => {
                 let Value::Bytes(text) = row.get(layout, column) else { return false };
@@ -128,18 +159,9 @@ impl RowSet {
         if self.refused.is_some() {
             return;
         }
-        let at = self.messages.column;
+        let (ty, is_binary) = (self.columns[self.messages.column].ty, self.messages.is_binary(self.messages.column));
         self.begin_cell();
-        if value.is_null() {
-            return self.heap.extend_from_slice(&NULL);
-        }
-        let length = self.begin_length();
-        let (ty, clock, heap): (Type, &Clock, &mut Vec<u8>) = (self.columns[at].ty, &self.clock, &mut self.heap);
-        match self.messages.is_binary(at) {
-            true => value::to_binary_by(ty, value, clock, heap),
-            false => value::to_text_by(ty, value, clock, heap),
-        }
-        self.end_length(length);
+        put_cell(value, ty, &self.clock, is_binary, &mut self.heap);
     }
 
     /// The row is complete: it gets its length, and what it took beyond the room that was made for it is paid for.
@@ -150,13 +172,7 @@ impl RowSet {
             self.begin_cell();
             self.messages.column = 0;
         }
-        let length = self.heap.len() - self.messages.row - 1;
-        if length > i32::MAX as usize {
-            self.heap.truncate(self.messages.row);
-            return Err(SqlError::new("54000", "a result row is longer than the protocol can carry (2 GiB)"));
-        }
-        let at = self.messages.row + 1;
-        self.heap[at..at + LENGTH_BYTES].copy_from_slice(&(length as u32).to_be_bytes());
+        end_message(self.messages.row, &mut self.heap)?;
         self.charge.reach(self.memory_bytes() as u64)
     }
 
@@ -170,25 +186,51 @@ impl RowSet {
     fn begin_cell(&mut self) {
         if self.messages.column == 0 {
             self.messages.row = self.heap.len();
-            let [high, low] =
-                u16::try_from(self.columns.len()).expect("SQL allows fewer than 65,536 columns").to_be_bytes();
-            let head: [u8; HEAD_BYTES] = [b'D', 0, 0, 0, 0, high, low];
-            self.heap.extend_from_slice(&head);
+            begin_message(self.columns.len(), &mut self.heap);
         }
         self.messages.column += 1;
     }
+}
 
-    #[inline]
-    fn begin_length(&mut self) -> usize {
-        self.heap.extend_from_slice(&[0; LENGTH_BYTES]);
-        self.heap.len()
-    }
+fn begin_message(columns: usize, out: &mut Vec<u8>) {
+    let [high, low] = u16::try_from(columns).expect("SQL allows fewer than 65,536 columns").to_be_bytes();
+    let head: [u8; HEAD_BYTES] = [b'D', 0, 0, 0, 0, high, low];
+    out.extend_from_slice(&head);
+}
 
-    #[inline]
-    fn end_length(&mut self, from: usize) {
-        let length = (self.heap.len() - from) as u32;
-        self.heap[from - LENGTH_BYTES..from].copy_from_slice(&length.to_be_bytes());
+/// Gives the message that began there its length, or takes it back.
+fn end_message(begun: usize, out: &mut Vec<u8>) -> Result<(), SqlError> {
+    let length = out.len() - begun - 1;
+    if length > MESSAGE_BYTES_MAX {
+        out.truncate(begun);
+        return Err(SqlError::new("54000", "a result row is longer than the protocol can carry (2 GiB)"));
     }
+    out[begun + 1..begun + 1 + LENGTH_BYTES].copy_from_slice(&(length as u32).to_be_bytes());
+    Ok(())
+}
+
+fn put_cell(value: &Value<'_>, ty: Type, clock: &Clock, is_binary: bool, out: &mut Vec<u8>) {
+    if value.is_null() {
+        return out.extend_from_slice(&NULL);
+    }
+    let cell = begin_length(out);
+    match is_binary {
+        true => value::to_binary_by(ty, value, clock, out),
+        false => value::to_text_by(ty, value, clock, out),
+    }
+    end_length(cell, out);
+}
+
+#[inline]
+fn begin_length(out: &mut Vec<u8>) -> usize {
+    out.extend_from_slice(&[0; LENGTH_BYTES]);
+    out.len()
+}
+
+#[inline]
+fn end_length(from: usize, out: &mut [u8]) {
+    let length = (out.len() - from) as u32;
+    out[from - LENGTH_BYTES..from].copy_from_slice(&length.to_be_bytes());
 }
 
 /// A value of a fixed width behind its length.

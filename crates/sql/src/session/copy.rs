@@ -729,7 +729,9 @@ impl Session {
                 let durable = self.depends_on(self.inner.dependency());
                 match self.finish(&statement, tag, Vec::new())? {
                     Step::Done(outcome) => Outcome { durable: outcome.durable.max(durable), ..outcome },
-                    Step::Wait(_) => unreachable!("invariant: who wrote nothing has nothing to wait for"),
+                    Step::Wait(_) | Step::Part(_) => {
+                        unreachable!("invariant: who wrote nothing has nothing to wait for")
+                    }
                 }
             }
         };

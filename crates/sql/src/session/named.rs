@@ -707,7 +707,7 @@ impl Session {
         rows.start(&opening.columns);
         match self.fetch(&opening.name, opening.then, rows)? {
             Step::Done(fetched) => Ok(Step::Done(Outcome { notices: outcome.notices, ..fetched })),
-            wait @ Step::Wait(_) => Ok(wait),
+            other => Ok(other),
         }
     }
 

@@ -108,6 +108,7 @@ impl Session {
         let counts = &self.counts;
         match step {
             Ok(Step::Wait(wait)) => counts.add(Count::LockWaits, u64::from(wait.is_lock())),
+            Ok(Step::Part(_)) => {}
             // It has only begun.
             Ok(Step::Done(_)) if self.copying.is_some() => {}
             Ok(Step::Done(outcome)) => {

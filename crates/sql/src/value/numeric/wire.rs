@@ -46,23 +46,21 @@ pub(crate) fn send_stored(stored: &[u8], out: &mut Vec<u8>) {
 
 /// Appends the sent form of an integer at a scale.
 pub(crate) fn send_decimal(unscaled: i128, scale: u8, out: &mut Vec<u8>) {
-    if unscaled == 0 {
-        return send_head(0, 0, 0, scale.into(), out);
-    }
-    let behind = scale.div_ceil(4);
-    let aligning = POWERS[usize::from(behind * 4 - scale)];
-    match u64::try_from(unscaled.unsigned_abs()).ok().and_then(|magnitude| magnitude.checked_mul(aligning)) {
-        Some(aligned) => send_short(unscaled < 0, aligned, behind, scale, out),
-        None => send_long(unscaled, scale, out),
+    match i64::try_from(unscaled) {
+        Ok(small) => send_small_decimal(small, scale, out),
+        Err(_) => send_long(unscaled, scale, out),
     }
 }
 
 /// As [`send_decimal`], of an integer in one word.
 pub(crate) fn send_small_decimal(unscaled: i64, scale: u8, out: &mut Vec<u8>) {
+    if unscaled == 0 {
+        return send_head(0, 0, 0, scale.into(), out);
+    }
     let behind = scale.div_ceil(4);
     match unscaled.unsigned_abs().checked_mul(POWERS[usize::from(behind * 4 - scale)]) {
-        Some(aligned) if aligned > 0 => send_short(unscaled < 0, aligned, behind, scale, out),
-        _ => send_decimal(unscaled.into(), scale, out),
+        Some(aligned) => send_short(unscaled < 0, aligned, behind, scale, out),
+        None => send_long(unscaled.into(), scale, out),
     }
 }
 
