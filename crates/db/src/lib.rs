@@ -207,6 +207,8 @@ impl Database {
         Durable { wait: if is_own { Ok(self.engine.wait_durable(ticket.0)) } else { Err(ForeignTicket) } }
     }
 
+    /// Whether the commit is durable by now. To ask is not to wait: where nobody does, commits may come together for half a millisecond before they are
+    /// written. Who needs to know soon waits, or polls [`Durable`] as a future.
     pub fn is_durable(&self, ticket: Ticket) -> bool {
         self.engine.is_durable(ticket.0)
     }
