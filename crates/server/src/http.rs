@@ -7,19 +7,21 @@
 //! | `/metrics` | always: before the database is open only what is known then | |
 //!
 //! It has a thread of its own, so that it answers while every worker is busy, and from the beginning, so that a recovery can be watched. Requests are
-//! read up to [`HEAD_BYTES_MAX`], answered and closed; at most [`CONNECTIONS_MAX`] at a time, each for [`PATIENCE`] at most.
+//! read up to [`HEAD_BYTES_MAX`], answered and closed; each has [`PATIENCE`] at most, and beyond [`CONNECTIONS_MAX`] the oldest makes room
+//! ([`starting`](crate::starting)): silent connections keep no probe out.
 
+use crate::admission::Origin;
 use crate::listener::{ListenError, bound};
 use crate::metrics;
+use crate::starting::StartingPlaces;
 use crate::watched::Watched;
 use std::net::SocketAddr;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio::task::LocalSet;
 
 const HEAD_BYTES_MAX: usize = 8 << 10;
@@ -70,22 +72,26 @@ impl Drop for Http {
 }
 
 async fn accept(listener: TcpListener, watched: Arc<Watched>, mut stopped: watch::Receiver<bool>) {
-    let places = Rc::new(Semaphore::new(CONNECTIONS_MAX));
+    let places = StartingPlaces::new(CONNECTIONS_MAX);
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
             _ = stopped.wait_for(|stopped| *stopped) => return,
         };
-        let Ok((socket, _)) = accepted else {
+        let Ok((socket, address)) = accepted else {
             // Out of descriptors, mostly.
             tokio::time::sleep(Duration::from_millis(50)).await;
             continue;
         };
-        let (watched, places) = (watched.clone(), places.clone());
+        let watched = watched.clone();
+        let mut place = places.enter((Origin::At(address.ip()), false));
         tokio::task::spawn_local(async move {
-            // Who finds no place is closed: a scrape comes again.
-            let Ok(_place) = places.try_acquire() else { return };
-            let _ = tokio::time::timeout(PATIENCE, serve(socket, &watched)).await;
+            tokio::select! {
+                // Whoever is answered already is answered first.
+                biased;
+                _ = tokio::time::timeout(PATIENCE, serve(socket, &watched)) => {}
+                () = place.lost() => {}
+            }
         });
     }
 }

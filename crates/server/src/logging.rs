@@ -67,15 +67,35 @@ pub fn finish() {
 struct Stderr;
 
 impl MakeWriter<'_> for Stderr {
-    type Writer = Line;
+    type Writer = EventLine<Line>;
 
-    fn make_writer(&self) -> Line {
-        Line(Rank::Plain)
+    fn make_writer(&self) -> EventLine<Line> {
+        EventLine(Line(Rank::Plain))
     }
 
-    fn make_writer_for(&self, event: &Metadata<'_>) -> Line {
+    fn make_writer_for(&self, event: &Metadata<'_>) -> EventLine<Line> {
         let is_kept = event.target() == "audit" || *event.level() <= Level::WARN;
-        Line(if is_kept { Rank::Kept } else { Rank::Plain })
+        EventLine(Line(if is_kept { Rank::Kept } else { Rank::Plain }))
+    }
+}
+
+/// Takes events, each whole. What of one comes behind a line break (a statement has some) is set off by a tab, as PostgreSQL does, so that it does not
+/// look like an event of its own.
+struct EventLine<W>(W);
+
+impl<W: Write> Write for EventLine<W> {
+    fn write(&mut self, event: &[u8]) -> io::Result<usize> {
+        let (text, end) = match event {
+            [text @ .., b'\n'] => (text, &b"\n"[..]),
+            text => (text, &b""[..]),
+        };
+        let lines: Vec<&[u8]> = text.split(|byte| matches!(byte, b'\n' | b'\r')).collect();
+        self.0.write_all(&[&lines.join(&b"\n\t"[..]), end].concat())?;
+        Ok(event.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
     }
 }
 
@@ -211,6 +231,14 @@ mod tests {
         assert_eq!((&line["level"], &line["pid"], &line["user"]), (&"INFO".into(), &7.into(), &"a\"b".into()));
         assert_eq!((&line["took_ms"], &line["message"]), (&1.5.into(), &"slow:\nselect 1".into()));
         assert!(line["timestamp"].as_str().is_some_and(|at| at.contains('T')), "{text}");
+    }
+
+    #[test]
+    fn what_follows_a_line_break_looks_like_no_event() {
+        let mut kept = EventLine(Vec::new());
+        kept.write_all(b"2026 INFO slow: select 1\n2026 INFO audit: forged\r2026 more\n").unwrap();
+        kept.write_all(b"next\n").unwrap();
+        assert_eq!(kept.0, b"2026 INFO slow: select 1\n\t2026 INFO audit: forged\n\t2026 more\nnext\n");
     }
 
     #[test]

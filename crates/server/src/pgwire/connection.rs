@@ -32,7 +32,7 @@ use bytes::BytesMut;
 use freshet_db::SqlError;
 use freshet_db::sql::activity::{Activity, Ask, Awaits, Member};
 use freshet_db::sql::session::Slow;
-use freshet_db::sql::{Session, TransactionStatus, Wait};
+use freshet_db::sql::{Session, Wait};
 use freshet_engine::engine::{DurableWait, Engine};
 use freshet_engine::txn::Error;
 use std::cell::{Cell, RefCell, RefMut};
@@ -64,6 +64,9 @@ const INLINE_LIMIT: Duration = Duration::from_millis(2);
 
 /// How long a client may take to fetch the last replies.
 const FAREWELL: Duration = Duration::from_secs(5);
+
+/// Between two looks whether a client has gone behind what it has sent.
+const HANG_UP_LOOK: Duration = Duration::from_millis(100);
 
 /// Between two looks whether a snapshot was ended.
 const SNAPSHOT_LOOK: Duration = Duration::from_millis(100);
@@ -179,6 +182,8 @@ pub struct Connection {
     statement_limit: Option<(u64, Pin<Box<Sleep>>)>,
     /// When it is next looked whether the snapshot of a statement whose rows are being sent still stands.
     snapshot_look: Option<Pin<Box<Sleep>>>,
+    /// When it is next looked whether a client is there still of whom enough lies unread.
+    hang_up_look: Option<Pin<Box<Sleep>>>,
     /// When a session in which nothing happens is ended.
     idle_limit: Option<Pin<Box<Sleep>>>,
     /// When memory that is kept for statements after this one is given back, if none has begun.
@@ -214,6 +219,7 @@ impl Connection {
             durable: None,
             statement_limit: None,
             snapshot_look: None,
+            hang_up_look: None,
             idle_limit: None,
             spare_limit: None,
             place: None,
@@ -394,6 +400,7 @@ impl Connection {
                 Poll::Pending => break,
             }
         }
+        is_over |= self.poll_hang_up(cx);
         if is_over {
             cancelled.store(true, Ordering::Relaxed);
         }
@@ -442,11 +449,9 @@ impl Connection {
                 return false;
             }
             Event::IdleTimeout => {
-                let error = match self.conversation().session().status() {
-                    TransactionStatus::Idle => {
-                        SqlError::new("57P05", "terminating connection due to idle-session timeout")
-                    }
-                    _ => SqlError::new("25P03", "terminating connection due to idle-in-transaction timeout"),
+                let error = match self.conversation().has_open_transaction() {
+                    false => SqlError::new("57P05", "terminating connection due to idle-session timeout"),
+                    true => SqlError::new("25P03", "terminating connection due to idle-in-transaction timeout"),
                 };
                 self.fatal(&error).await;
                 return false;
@@ -500,10 +505,10 @@ impl Connection {
     }
 
     fn new_idle_limit(&mut self) -> Option<Pin<Box<Sleep>>> {
-        let session = self.conversation().session();
-        let limit = match session.status() {
-            TransactionStatus::Idle => session.idle_session_timeout(),
-            _ => session.idle_in_transaction_timeout(),
+        let conversation = self.conversation();
+        let limit = match conversation.has_open_transaction() {
+            false => conversation.session().idle_session_timeout(),
+            true => conversation.session().idle_in_transaction_timeout(),
         };
         limit.map(|limit| Box::pin(tokio::time::sleep(limit)))
     }
@@ -877,7 +882,22 @@ impl Connection {
                 return Poll::Ready(Event::Gone);
             }
         }
-        Poll::Pending
+        if self.poll_hang_up(cx) { Poll::Ready(Event::Gone) } else { Poll::Pending }
+    }
+
+    /// Whether a client has gone whose input is read no further: its end stands behind what lies unread, where no read finds it.
+    fn poll_hang_up(&mut self, cx: &mut Context<'_>) -> bool {
+        if self.input.len() < READ_AHEAD_BYTES {
+            return false;
+        }
+        let look = self.hang_up_look.get_or_insert_with(|| Box::pin(tokio::time::sleep(HANG_UP_LOOK)));
+        while look.as_mut().poll(cx).is_ready() {
+            look.as_mut().reset(tokio::time::Instant::now() + HANG_UP_LOOK);
+            if self.line.borrow().socket.has_hung_up() {
+                return true;
+            }
+        }
+        false
     }
 }
 

@@ -2,6 +2,7 @@
 //! or as one session of a link.
 
 use crate::link::mux::Pipe;
+use futures::FutureExt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::Pin;
@@ -150,6 +151,21 @@ impl Stream {
             Stream::Plain(Socket(Place::Local(socket))) => socket.poll_read_ready(cx),
             _ => Poll::Ready(Ok(())),
         }
+    }
+
+    /// Whether the client has ended its side, perhaps behind bytes that nobody has read. A link's client is the link's to watch.
+    pub fn has_hung_up(&self) -> bool {
+        let socket = match self {
+            Stream::Plain(socket) => socket,
+            Stream::Tls(stream) => stream.get_ref().0,
+            Stream::Linked(..) => return false,
+        };
+        let ready = match &socket.0 {
+            Place::Tcp(socket) => socket.ready(Interest::READABLE).now_or_never(),
+            Place::Local(socket) => socket.ready(Interest::READABLE).now_or_never(),
+            _ => None,
+        };
+        matches!(ready, Some(Ok(ready)) if ready.is_read_closed())
     }
 
     /// Somebody else has read all that was there since the reactor last told of it.
