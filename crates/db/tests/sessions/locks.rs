@@ -74,6 +74,34 @@ fn repeatable_read_does_not_build_on_what_it_cannot_see() {
     assert_eq!(b.number("SELECT v FROM t WHERE id = 1"), Some(11));
 }
 
+/// Two who may not both go rely on each other's row, and say so by writing it as it is.
+#[test]
+fn a_row_that_is_updated_to_what_it_is_has_changed() {
+    let updates = [
+        "UPDATE t SET v = v WHERE id = 2",
+        "UPDATE t SET v = v WHERE id > 1",
+        "INSERT INTO t VALUES (2, 0) ON CONFLICT (id) DO UPDATE SET v = t.v",
+    ];
+    for (relies, isolation) in updates.iter().flat_map(|u| ["REPEATABLE READ", "SERIALIZABLE"].map(|i| (u, i))) {
+        for is_alone in [false, true] {
+            let world = World::new(ACCOUNTS);
+            let (mut a, mut b) = (world.client(), world.client());
+            b.ok(&format!("BEGIN ISOLATION LEVEL {isolation}"));
+            b.ok("SELECT v FROM t WHERE id = 1");
+            if !is_alone {
+                a.ok(&format!("BEGIN ISOLATION LEVEL {isolation}"));
+                a.ok("SELECT v FROM t WHERE id = 2");
+            }
+            a.ok(relies);
+            if !is_alone {
+                a.ok("UPDATE t SET v = 0 WHERE id = 1");
+                a.ok("COMMIT");
+            }
+            assert_eq!(b.fails("UPDATE t SET v = 0 WHERE id = 2"), "40001", "{relies}, {isolation}, alone: {is_alone}");
+        }
+    }
+}
+
 #[test]
 fn who_closes_a_circle_of_waits_is_refused() {
     let world = World::new(ACCOUNTS);

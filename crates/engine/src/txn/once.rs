@@ -316,9 +316,6 @@ impl Target<'_> {
             return None;
         }
         change.differences(old, new, changed);
-        if changed.is_empty() {
-            return None;
-        }
         let node = NewNode {
             prev_cts: Some(old.cts()),
             next: head.node,

@@ -786,7 +786,8 @@ impl Session {
         }
     }
 
-    /// Makes `new` the newest version of a row whose lock this transaction holds.
+    /// Makes `new` the newest version of a row whose lock this transaction holds: one of its own also where nothing differs. Who updates a row to what it
+    /// is, to rely on it, is to meet whoever changes it at an older snapshot.
     fn overwrite(&mut self, table: &Table, held: Held, new: &[u64], change: Change) -> Result<(), Stop> {
         let container = container(table, held.container);
         let slot = container.slot(held.row);
@@ -796,10 +797,6 @@ impl Session {
         let mut changed = CHANGED.take();
         changed.clear();
         differences(slot, &new[1..], 1, &mut changed);
-        if changed.is_empty() {
-            CHANGED.set(changed);
-            return Ok(());
-        }
         // A row written before by this transaction keeps its committed cts until pre-commit; only its oldest node names it.
         let prev_cts = (!head.is_dirty()).then_some(Cts(slot.load(0)));
         let words = container.persistent_words();

@@ -88,6 +88,34 @@ fn nothing_leaks() {
     assert!(after <= before + (256 << 10), "{before} bytes before, {after} after");
 }
 
+/// The end of a client stands behind what it has sent, of which a session with something to do reads so much and no more.
+#[test]
+fn a_client_that_dies_behind_a_long_pipeline_leaves_nothing_locked() {
+    let fixture = Fixture::new(|_| {});
+    let address = fixture.server.local_addr();
+    let (mut watcher, mut holder) = (Client::connect(address), Client::connect(address));
+    watcher.query("create table behind(id int primary key, v int)");
+    watcher.query("insert into behind values (1, 0), (2, 0)");
+    watcher.query("set lock_timeout = '20s'");
+    holder.query("begin; update behind set v = 1 where id = 2");
+    // What the socket has no room for stays at the client, and its end with it.
+    let many = query(&format!("select '{}'", "x".repeat(1000))).repeat(100);
+    for what in ["update behind set v = 2 where id = 2", "select count(*) from generate_series(1, 100000000000)"] {
+        let mut client = Client::connect(address);
+        client.query("begin");
+        client.query("update behind set v = 3 where id = 1");
+        client.send(&query(what));
+        client.send(&many);
+        drop(client);
+        assert_eq!(
+            watcher.query("update behind set v = 4 where id = 1")[0],
+            Reply::Complete("UPDATE 1".into()),
+            "{what}"
+        );
+    }
+    holder.query("rollback");
+}
+
 /// A client that asks for much and reads nothing costs what its limits say; the others are served, and its locks go with it.
 #[test]
 fn a_client_that_never_reads_holds_nobody_up() {

@@ -262,6 +262,27 @@ fn a_transaction_in_which_nothing_happens_is_ended() {
     assert_eq!(next.rows("select pg_advisory_xact_lock(250303)").len(), 1, "it is free");
 }
 
+/// What it has locked is locked until its Sync.
+#[test]
+fn a_pipeline_without_sync_in_which_nothing_happens_is_ended() {
+    let mut idle = connect();
+    idle.query("set idle_in_transaction_session_timeout = 200");
+    idle.send(
+        &[parse("", "select pg_advisory_xact_lock(250304)", &[]), bind_text("", "", &[]), execute("", 0)].concat(),
+    );
+    let last = loop {
+        match idle.read() {
+            Reply::Error(_, state, _) => break state,
+            Reply::Closed => panic!("it is told why"),
+            _ => {}
+        }
+    };
+    assert_eq!(last, "25P03");
+    let mut next = connect();
+    next.query("set lock_timeout = '5s'");
+    assert_eq!(next.rows("select pg_advisory_xact_lock(250304)").len(), 1, "it is free");
+}
+
 /// Commits of one burst are made durable together, each with its own acknowledgement.
 #[test]
 fn a_pipeline_of_commits_costs_few_flushes() {

@@ -187,6 +187,16 @@ fn metrics_and_health_are_told_over_http() {
     assert!(watched.unreadiness().is_some());
 }
 
+/// More than it serves at a time, for longer than it has patience with one.
+#[test]
+fn who_says_nothing_over_http_keeps_no_probe_out() {
+    let fixture = Fixture::new(|_| {});
+    let http = Http::start("127.0.0.1:0".parse().expect("an address"), fixture.server.watched()).expect("a port");
+    let silent: Vec<TcpStream> = (0..64).map(|_| TcpStream::connect(http.local_addr()).expect("it listens")).collect();
+    assert_eq!(get(http.local_addr(), "GET /healthz HTTP/1.1\r\n\r\n").0, 200);
+    drop(silent);
+}
+
 #[test]
 fn an_opening_database_is_not_ready() {
     use freshet_server::listener;
