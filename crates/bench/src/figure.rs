@@ -2,11 +2,12 @@
 
 use crate::error::{BenchError, on};
 use crate::machine::{Machine, processors};
+use rustix::fs::{Access, access};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
-use std::io::Write;
-use std::path::Path;
+use std::io::{self, ErrorKind, Write};
+use std::path::{Path, PathBuf};
 
 /// What is asked of a figure.
 #[derive(Clone, Copy, PartialEq, Serialize, Debug)]
@@ -276,6 +277,23 @@ struct Line<'a> {
     setting: &'a Setting,
 }
 
+/// Refuses a run whose figures could not be written, before it measures them. Makes nothing.
+pub fn refuse_unwritable<'a>(files: impl IntoIterator<Item = &'a PathBuf>) -> Result<(), BenchError> {
+    files.into_iter().try_for_each(|path| writable(path).map_err(on(path)))
+}
+
+fn writable(path: &Path) -> io::Result<()> {
+    if path.is_dir() {
+        return Err(ErrorKind::IsADirectory.into());
+    }
+    let place = match path.parent() {
+        _ if path.try_exists()? => path,
+        Some(parent) if parent != Path::new("") => parent,
+        _ => Path::new("."),
+    };
+    Ok(access(place, Access::WRITE_OK)?)
+}
+
 /// Appends one JSON object a figure.
 pub fn append_json(path: &Path, figures: &[Figure], setting: &Setting) -> Result<(), BenchError> {
     let mut file = OpenOptions::new().create(true).append(true).open(path).map_err(on(path))?;
@@ -335,6 +353,16 @@ mod tests {
         let object = figure.as_object().expect("an object");
         fields.split(' ').for_each(|field| assert!(object.contains_key(field), "{field} is missing in {figure}"));
         assert!(figure["limit_per_s"].is_null() && figure["p50_us"].is_null());
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_written_is_refused_and_none_is_made() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let refuses = |name: &str| refuse_unwritable([&dir.path().join(name)]).is_err();
+        std::fs::write(dir.path().join("there"), "").expect("writes");
+        assert!(!refuses("there") && !refuses("new") && refuse_unwritable([&PathBuf::from("new.json")]).is_ok());
+        assert!(refuses("") && refuses("nowhere/new") && refuses("there/new"));
+        assert_eq!(std::fs::read_dir(dir.path()).expect("lists").count(), 1);
     }
 
     #[test]

@@ -44,6 +44,7 @@ pub struct LoginsArgs {
 }
 
 pub fn run(args: &LoginsArgs) -> Result<(), BenchError> {
+    figure::refuse_unwritable(&args.json)?;
     std::fs::create_dir_all(&args.data).map_err(on(&args.data))?;
     let machine = Machine::measure(&args.data, PROBE_BYTES)?;
     machine.lines().iter().for_each(|line| say(line));

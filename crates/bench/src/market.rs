@@ -157,6 +157,7 @@ pub fn run(args: &MarketArgs) -> Result<(), BenchError> {
     let missing = |missing: Missing| BenchError::Machine(format!("{}; {}", missing.reason, missing.remedy));
     (postgres::KIND.is_available)().map_err(missing)?;
     freshet_wire::program().map_err(missing)?;
+    figure::refuse_unwritable(args.json.iter().chain(&args.html))?;
     std::fs::create_dir_all(&args.data).map_err(on(&args.data))?;
     let machine = Machine::measure(&args.data, PROBE_BYTES)?;
     machine.lines().iter().for_each(|line| say(line));
@@ -497,15 +498,10 @@ fn finish(args: &MarketArgs, machine: Machine, figures: &[Figure]) -> Result<(),
         ("mode", if args.pipelined { "pipelined" } else { "plain" }.to_owned()),
     ]);
     let setting = Setting { commit: figure::commit(), version: env!("CARGO_PKG_VERSION"), config, machine };
-    if let Some(path) = &args.json {
-        figure::append_json(path, figures, &setting)?;
-    }
-    if let Some(path) = &args.html {
-        std::fs::write(path, report::page("market", CASES, figures, &setting)).map_err(on(path))?;
-    }
+    let written = report::write((args.json.as_deref(), args.html.as_deref()), "market", CASES, figures, &setting);
     say("");
     say(&figure::verdict(figures));
-    Ok(())
+    written
 }
 
 #[cfg(test)]

@@ -210,6 +210,7 @@ struct Bench<'a> {
 
 pub fn run(args: &PgbenchArgs) -> Result<(), BenchError> {
     let chosen = chosen(&args.cases)?;
+    figure::refuse_unwritable(&args.json)?;
     std::fs::create_dir_all(&args.data).map_err(on(&args.data))?;
     let program = program()?;
     let need = args.scale * ACCOUNTS_OF_SCALE_ONE * ACCOUNT_BYTES + MEMORY_BESIDE_BYTES;
@@ -229,7 +230,7 @@ pub fn run(args: &PgbenchArgs) -> Result<(), BenchError> {
     let driver = jdbc::driver();
     for case in chosen {
         if let (true, Err(missing)) = (case.is_jdbc, &driver) {
-            say(&format!("  {}: left out: {}; {}", case.name, missing.reason, missing.remedy));
+            say(&format!("  {}", missing.line(case.name)));
             continue;
         }
         let is_ours_alone = case.is_shipped || case.is_beside;

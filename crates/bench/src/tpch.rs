@@ -79,6 +79,7 @@ struct Asked {
 }
 
 pub fn run(args: &TpchArgs) -> Result<(), BenchError> {
+    figure::refuse_unwritable(&args.json)?;
     std::fs::create_dir_all(&args.data).map_err(crate::error::on(&args.data))?;
     let numbers: Vec<usize> = match args.queries.as_slice() {
         [] => (1..=QUERIES).collect(),

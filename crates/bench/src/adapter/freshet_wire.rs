@@ -20,6 +20,7 @@ pub const KIND: Kind = Kind {
     is_available: || program().map(drop),
     start: |setup| Ok(Box::new(Wire::start(setup)?)),
     is_in_one_place: false,
+    has_one_index: false,
 };
 
 /// Beside those of the drivers: loading, asking.

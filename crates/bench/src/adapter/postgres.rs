@@ -24,6 +24,7 @@ pub const KIND: Kind = Kind {
     is_available: || programs().map(drop),
     start: |setup| Ok(Box::new(Postgres::start(setup)?)),
     is_in_one_place: false,
+    has_one_index: false,
 };
 
 const OWN_CONNECTIONS: usize = 16;
