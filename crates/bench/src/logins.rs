@@ -4,7 +4,7 @@
 //! what a login costs here. What the server has of it is told beside.
 
 use crate::adapter::child::{Server, free_address};
-use crate::adapter::freshet_wire::program_command;
+use crate::adapter::freshet_wire::{program, program_command};
 use crate::adapter::on_threads;
 use crate::adapter::wire::{Address, ask, ask_in_turn, runtime};
 use crate::error::{BenchError, on};
@@ -44,6 +44,7 @@ pub struct LoginsArgs {
 }
 
 pub fn run(args: &LoginsArgs) -> Result<(), BenchError> {
+    program()?;
     figure::refuse_unwritable(&args.json)?;
     std::fs::create_dir_all(&args.data).map_err(on(&args.data))?;
     let machine = Machine::measure(&args.data, PROBE_BYTES)?;

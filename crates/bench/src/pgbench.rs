@@ -5,11 +5,11 @@
 //! on the machine meets all alike. The [`crate::responder`]'s rate is the limit: what is missing to it is the server's own work. Every commit of ours and
 //! of PostgreSQL's is durable. Afterwards the accounts hold what the history and the counters say, or there is no figure.
 
+use crate::adapter::Setup;
 use crate::adapter::child::Server;
 use crate::adapter::freshet_wire::{self, Wire};
 use crate::adapter::postgres::{self, Postgres};
 use crate::adapter::wire::{Address, ask};
-use crate::adapter::{Missing, Setup};
 use crate::error::{BenchError, on};
 use crate::figure::{self, Due, Figure, Setting};
 use crate::log_plan::LogPlan;
@@ -268,9 +268,8 @@ fn chosen(names: &[String]) -> Result<Vec<&'static Case>, BenchError> {
 
 /// PostgreSQL's client, which comes with its server.
 fn program() -> Result<PathBuf, BenchError> {
-    let missing = |missing: Missing| BenchError::Machine(format!("{}; {}", missing.reason, missing.remedy));
-    let program = postgres::programs().map_err(missing)?.join("pgbench");
-    freshet_wire::program().map_err(missing)?;
+    let program = postgres::programs()?.join("pgbench");
+    freshet_wire::program()?;
     match program.is_file() {
         true => Ok(program),
         false => Err(BenchError::Machine(format!("{} is not there; apt-get install -y postgresql", program.display()))),

@@ -82,7 +82,7 @@ impl Postgres {
                 "postgres writes its files by itself, not to modelled or raw devices: leave it out, or give directories as --log".into(),
             ));
         }
-        let bin = programs().map_err(|missing| BenchError::Machine(missing.reason))?;
+        let bin = programs()?;
         let user = other_user()?;
         let data = setup.dir.join("postgres");
         let wal = setup.log.directories(&setup.dir).swap_remove(0);
