@@ -28,6 +28,7 @@ use crate::report;
 use crate::responder::{self, Responder};
 use crate::scratch::Scratch;
 use crate::served::{self, Sockets, System};
+use crate::suite;
 use clap::Args;
 use client::{Applied, Applier, Asking, Clock, Customer, Shown, Speed};
 use freshet_market::generate::DayPlan;
@@ -106,8 +107,8 @@ pub struct MarketArgs {
     #[arg(long, value_name = "S", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=3_600))]
     window: u64,
     /// Seconds of each measurement
-    #[arg(long, value_name = "S", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=86_400))]
-    seconds: u64,
+    #[arg(long, value_name = "S", default_value_t = 10.0, value_parser = suite::seconds)]
+    seconds: f64,
     /// Over loopback, not through socket files as clients on the server's machine do
     #[arg(long)]
     tcp: bool,
@@ -426,19 +427,15 @@ fn measure(args: &MarketArgs, window: &Window, market: &mut Market, point: Point
         });
         ready.wait();
         let begin = Instant::now() + Duration::from_secs(1);
-        let end = begin + Duration::from_secs(args.seconds);
+        let end = begin + Duration::from_secs_f64(args.seconds);
         clock.set(Clock { begin, end }).expect("set once");
         ready.wait();
         std::thread::sleep(begin.saturating_duration_since(Instant::now()));
         let before = market.system.server().cpu_seconds();
         std::thread::sleep(end.saturating_duration_since(Instant::now()));
         let cpu_seconds = market.system.server().cpu_seconds() - before;
-        let mut measured = Measured {
-            shown: Shown::default(),
-            applied: Applied::default(),
-            seconds: args.seconds as f64,
-            cpu_seconds,
-        };
+        let mut measured =
+            Measured { shown: Shown::default(), applied: Applied::default(), seconds: args.seconds, cpu_seconds };
         for thread in customers {
             let shown = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
             shown.iter().for_each(|shown| measured.shown.add(shown));

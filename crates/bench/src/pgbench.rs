@@ -46,7 +46,7 @@ pub struct PgbenchArgs {
     /// Hundreds of thousands of accounts
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=2_000))]
     scale: u64,
-    /// Seconds of each measurement
+    /// Seconds of each measurement, whole ones: what pgbench takes
     #[arg(long, value_name = "S", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     seconds: u64,
     /// Over loopback, not through socket files as PostgreSQL's clients go by default on the server's machine

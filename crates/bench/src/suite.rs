@@ -79,7 +79,8 @@ pub struct SuiteArgs {
     pub data: PathBuf,
 }
 
-fn seconds(text: &str) -> Result<f64, String> {
+/// A number above 0, fractions too.
+pub(crate) fn seconds(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(s) if s > 0.0 && s <= 1e12 => Ok(s),
         _ => Err("a number above 0".to_owned()),
