@@ -77,6 +77,7 @@ struct Best([Option<f64>; CASES.len()]);
 
 pub fn run(args: &CopyArgs) -> Result<(), BenchError> {
     let cases = chosen(&args.cases)?;
+    figure::refuse_unwritable(&args.json)?;
     fs::create_dir_all(&args.data).map_err(on(&args.data))?;
     let kinds = available();
     if kinds.is_empty() {
@@ -116,7 +117,7 @@ fn available() -> Vec<Kind> {
     let is_there = |kind: &Kind| match (kind.is_available)() {
         Ok(()) => true,
         Err(missing) => {
-            say(&format!("{}: left out: {}; {}", kind.name, missing.reason, missing.remedy));
+            say(&missing.line(kind.name));
             false
         }
     };

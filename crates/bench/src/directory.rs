@@ -47,6 +47,8 @@ const WORKLOAD: Workload = Workload {
     adapters: &["freshet", "freshet-native", "freshet-wire", "postgres", "sqlite"],
     rows: 12_000_000,
     judged_rows: 1_000_000,
+    indexes: 3,
+    has_own_devices: false,
 };
 
 /// A directory of 12 M subscribers with three hash indexes: P*TIME's Q1 to Q4
@@ -157,14 +159,11 @@ impl Source for Asking {
 
 pub fn run(args: &DirectoryArgs) -> Result<(), BenchError> {
     let mut suite = Suite::new(&args.suite, WORKLOAD, customer(&[]).raw_bytes())?;
-    for kind in suite.kinds() {
-        say(&format!("{}: {}", kind.name, kind.about));
-        Directory::measure(&mut suite, kind)?;
-        if suite.has("index-build") {
-            index_build(&mut suite, kind)?;
-        }
-    }
-    suite.finish()
+    let measured = suite.each(|suite, kind| {
+        Directory::measure(suite, kind)?;
+        if suite.has("index-build") { index_build(suite, kind) } else { Ok(()) }
+    });
+    suite.finish(measured)
 }
 
 /// One adapter's part of a run.

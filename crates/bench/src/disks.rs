@@ -24,7 +24,6 @@ use crate::device::{Cache, Model};
 use crate::error::BenchError;
 use crate::figure::{Due, Figure};
 use crate::log_plan::LogPlan;
-use crate::progress::say;
 use crate::run::{Measured, Plan};
 use crate::shape::{Order, record168};
 use crate::source::{Draw, Rows, content_after};
@@ -63,6 +62,8 @@ const WORKLOAD: Workload = Workload {
     adapters: &["freshet"],
     rows: 8_000_000,
     judged_rows: 1_000_000,
+    indexes: 1,
+    has_own_devices: true,
 };
 
 /// Durable updates over modelled log disks: P*TIME's F2 to F4
@@ -73,23 +74,16 @@ pub struct DisksArgs {
 }
 
 pub fn run(args: &DisksArgs) -> Result<(), BenchError> {
-    if !args.suite.log.is_empty() {
-        return Err(BenchError::Usage("disks brings its own log devices: --log is for the other workloads".into()));
-    }
     let mut suite = Suite::new(&args.suite, WORKLOAD, record168(Order::Hash).raw_bytes())?;
     suite.sessions_most = VOLUME_SESSIONS;
-    for kind in suite.kinds() {
-        if !["freshet", "freshet-native"].contains(&kind.name) {
-            say(&format!("{}: left out: it writes its files by itself, not to modelled devices", kind.name));
-            continue;
-        }
-        response(&mut suite, kind, "cache-off", off(None))?;
-        response(&mut suite, kind, "cache-on", on())?;
-        by_disks(&mut suite, kind, "volume", off(Some(VOLUME_BYTES_PER_S)), VOLUME_SESSIONS)?;
-        by_disks(&mut suite, kind, "flush", off(None), SESSIONS)?;
-        deferred(&mut suite, kind)?;
-    }
-    suite.finish()
+    let measured = suite.each(|suite, kind| {
+        response(suite, kind, "cache-off", off(None))?;
+        response(suite, kind, "cache-on", on())?;
+        by_disks(suite, kind, "volume", off(Some(VOLUME_BYTES_PER_S)), VOLUME_SESSIONS)?;
+        by_disks(suite, kind, "flush", off(None), SESSIONS)?;
+        deferred(suite, kind)
+    });
+    suite.finish(measured)
 }
 
 fn off(bandwidth_bytes_per_s: Option<u64>) -> Model {

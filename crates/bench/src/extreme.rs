@@ -15,7 +15,6 @@
 use crate::adapter::{Answer, Content, Fetch, Kind, Op};
 use crate::error::BenchError;
 use crate::figure::Figure;
-use crate::progress::say;
 use crate::random::Random;
 use crate::run::{Measured, Plan, Source};
 use crate::shape::{COUNTER_168, ColumnShape, IndexShape, Order, TableShape, Ty, record168};
@@ -54,6 +53,8 @@ const WORKLOAD: Workload = Workload {
     adapters: &["freshet-native", "freshet", "sqlite"],
     rows: 1_000_000,
     judged_rows: 1_000_000,
+    indexes: 1,
+    has_own_devices: false,
 };
 
 /// Loops of a few statements, a disk engine against memory with a log: eXtremeDB's tests
@@ -65,15 +66,12 @@ pub struct ExtremeArgs {
 
 pub fn run(args: &ExtremeArgs) -> Result<(), BenchError> {
     let mut suite = Suite::new(&args.suite, WORKLOAD, record168(Order::Hash).raw_bytes())?;
-    for kind in suite.kinds() {
-        say(&format!("{}: {}", kind.name, kind.about));
-        loops(&mut suite, kind)?;
-        if suite.has("accounts") {
-            accounts(&mut suite, kind)?;
-        }
-    }
+    let measured = suite.each(|suite, kind| {
+        loops(suite, kind)?;
+        if suite.has("accounts") { accounts(suite, kind) } else { Ok(()) }
+    });
     against_disk_engine(&mut suite);
-    suite.finish()
+    suite.finish(measured)
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

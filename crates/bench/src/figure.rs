@@ -2,11 +2,13 @@
 
 use crate::error::{BenchError, on};
 use crate::machine::{Machine, processors};
+use rustix::fs::{Access, access};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
-use std::io::Write;
-use std::path::Path;
+use std::io::{self, ErrorKind, Write};
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// What is asked of a figure.
 #[derive(Clone, Copy, PartialEq, Serialize, Debug)]
@@ -276,6 +278,23 @@ struct Line<'a> {
     setting: &'a Setting,
 }
 
+/// Refuses a run whose figures could not be written, before it measures them. Makes nothing.
+pub fn refuse_unwritable<'a>(files: impl IntoIterator<Item = &'a PathBuf>) -> Result<(), BenchError> {
+    files.into_iter().try_for_each(|path| writable(path).map_err(on(path)))
+}
+
+fn writable(path: &Path) -> io::Result<()> {
+    if path.is_dir() {
+        return Err(ErrorKind::IsADirectory.into());
+    }
+    let place = match path.parent() {
+        _ if path.try_exists()? => path,
+        Some(parent) if parent != Path::new("") => parent,
+        _ => Path::new("."),
+    };
+    Ok(access(place, Access::WRITE_OK)?)
+}
+
 /// Appends one JSON object a figure.
 pub fn append_json(path: &Path, figures: &[Figure], setting: &Setting) -> Result<(), BenchError> {
     let mut file = OpenOptions::new().create(true).append(true).open(path).map_err(on(path))?;
@@ -299,13 +318,23 @@ pub fn verdict(figures: &[Figure]) -> String {
     }
 }
 
-/// The commit of the working directory, where there is one.
+/// The commit of the checkout that this program was built from, as it is now; where there is none any more, the program's version.
 pub fn commit() -> String {
-    let told = std::process::Command::new("git").args(["rev-parse", "--short=12", "HEAD"]).output();
-    match told {
-        Ok(told) if told.status.success() => String::from_utf8_lossy(&told.stdout).trim().to_owned(),
-        _ => format!("v{}", env!("CARGO_PKG_VERSION")),
-    }
+    let built_from = Path::new(env!("CARGO_MANIFEST_DIR"));
+    commit_of(built_from).unwrap_or_else(|| format!("v{}", env!("CARGO_PKG_VERSION")))
+}
+
+/// Of the repository that has the package in this directory.
+fn commit_of(package: &Path) -> Option<String> {
+    let git = |words: &[&str]| {
+        let mut command = Command::new("git");
+        command.arg("-C").arg(package).args(words).env_remove("GIT_DIR").env_remove("GIT_WORK_TREE");
+        let told = command.output().ok().filter(|told| told.status.success())?;
+        Some(String::from_utf8_lossy(&told.stdout).trim().to_owned())
+    };
+    // Sources may have been unpacked below another repository, which does not know them.
+    git(&["ls-files", "--error-unmatch", "Cargo.toml"])?;
+    git(&["rev-parse", "--short=12", "HEAD"])
 }
 
 #[cfg(test)]
@@ -335,6 +364,36 @@ mod tests {
         let object = figure.as_object().expect("an object");
         fields.split(' ').for_each(|field| assert!(object.contains_key(field), "{field} is missing in {figure}"));
         assert!(figure["limit_per_s"].is_null() && figure["p50_us"].is_null());
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_written_is_refused_and_none_is_made() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let refuses = |name: &str| refuse_unwritable([&dir.path().join(name)]).is_err();
+        std::fs::write(dir.path().join("there"), "").expect("writes");
+        assert!(!refuses("there") && !refuses("new") && refuse_unwritable([&PathBuf::from("new.json")]).is_ok());
+        assert!(refuses("") && refuses("nowhere/new") && refuses("there/new"));
+        assert_eq!(std::fs::read_dir(dir.path()).expect("lists").count(), 1);
+    }
+
+    #[test]
+    fn a_commit_is_that_of_the_repository_which_has_the_package() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let git = |words: &str| {
+            let mut command = Command::new("git");
+            command.arg("-C").arg(dir.path()).args(["-c", "user.name=a", "-c", "user.email=a@b"]);
+            command.args(words.split(' ')).output().is_ok_and(|told| told.status.success())
+        };
+        if !git("init -q") {
+            println!("left out: there is no git");
+            return;
+        }
+        std::fs::write(dir.path().join("other"), "").expect("writes");
+        assert!(git("add other") && git("commit -q -m other"));
+        std::fs::write(dir.path().join("Cargo.toml"), "").expect("writes");
+        assert_eq!(commit_of(dir.path()), None, "unpacked there");
+        assert!(git("add Cargo.toml") && git("commit -q -m package"));
+        assert_eq!(commit_of(dir.path()).map(|commit| commit.len()), Some(12));
     }
 
     #[test]

@@ -3,7 +3,6 @@
 use crate::adapter::{Content, Kind};
 use crate::error::BenchError;
 use crate::figure::Due;
-use crate::progress::say;
 use crate::shape::{Order, record168};
 use crate::source::{Draw, Rows, content_after};
 use crate::suite::{Suite, SuiteArgs, Workload};
@@ -15,6 +14,8 @@ const WORKLOAD: Workload = Workload {
     adapters: &["freshet", "freshet-native", "sqlite", "redb", "postgres"],
     rows: 10_000,
     judged_rows: 0,
+    indexes: 1,
+    has_own_devices: false,
 };
 
 /// All sessions increment one row, and ten rows
@@ -26,11 +27,8 @@ pub struct HotspotArgs {
 
 pub fn run(args: &HotspotArgs) -> Result<(), BenchError> {
     let mut suite = Suite::new(&args.suite, WORKLOAD, record168(Order::Hash).raw_bytes())?;
-    for kind in suite.kinds() {
-        say(&format!("{}: {}", kind.name, kind.about));
-        measure(&mut suite, kind)?;
-    }
-    suite.finish()
+    let measured = suite.each(measure);
+    suite.finish(measured)
 }
 
 fn measure(suite: &mut Suite, kind: Kind) -> Result<(), BenchError> {

@@ -3,6 +3,8 @@
 //! | module | question |
 //! |---|---|
 //! | [`error`] | why did a run fail |
+//! | `process` | what does the kernel tell of a process |
+//! | `interrupt` | what does a run leave that a signal ends |
 //! | [`random`] | which key is next |
 //! | [`machine`] | what are the limits: disk, flush, memory |
 //! | [`figure`] | what came out, for a person and for a program |
@@ -37,6 +39,8 @@
 #![forbid(unsafe_code)]
 
 pub mod error;
+mod process;
+mod interrupt;
 pub mod random;
 pub mod machine;
 pub mod figure;
@@ -110,9 +114,22 @@ enum Workload {
     Unknown(Vec<OsString>),
 }
 
-/// Exit codes: 0 measured, 1 failed or the data was wrong, 2 wrong usage.
+impl Workload {
+    /// Whether it makes databases and starts servers, and is not what such a run starts itself.
+    fn is_run(&self) -> bool {
+        !matches!(self, Workload::Compare(_) | Workload::Responder(_) | Workload::Reopen(_) | Workload::Unknown(_))
+    }
+}
+
+/// Exit codes: 0 measured, 1 failed or the data was wrong, 2 wrong usage. SIGINT and SIGTERM end the process from now on when the run has
+/// removed what it made, with 130 and 143.
 pub fn run(args: BenchArgs) -> ExitCode {
-    match execute(args) {
+    if args.workload.is_run() {
+        interrupt::watch();
+    }
+    let done = execute(args);
+    interrupt::pass();
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // Without a stderr there is nobody to tell; the code still says it.

@@ -19,6 +19,7 @@
 
 use crate::device::{Cache, LogFiles, Model, ModelledIo, RawDevice, RawIo, raw};
 use crate::error::{BenchError, on};
+use crate::interrupt;
 use crate::machine::disk_available;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -262,7 +263,21 @@ impl Laid {
             LogPlan::Raw(devices) => Laid { dirs: Vec::new(), devices },
             LogPlan::Streams(_) | LogPlan::Modelled(_) => Laid { dirs: Vec::new(), devices: Vec::new() },
         }
+        .known()
     }
+
+    fn known(self) -> Laid {
+        self.dirs.iter().for_each(|dir| interrupt::will_make(dir, interrupt::directory));
+        self.devices.iter().for_each(|device| interrupt::will_make(device, clear_device));
+        self
+    }
+}
+
+/// A device stays: there is nothing to look for again.
+fn clear_device(device: &Path) -> bool {
+    // One that cannot be cleared holds our log until somebody does; the next run says so.
+    let _ = raw::clear(device);
+    false
 }
 
 impl Drop for Laid {
@@ -270,10 +285,11 @@ impl Drop for Laid {
         for dir in &self.dirs {
             // What cannot be removed lies where the user put it, under a name that says what it is.
             let _ = std::fs::remove_dir_all(dir);
+            interrupt::has_removed(dir);
         }
         for device in &self.devices {
-            // A device that cannot be cleared holds our log until somebody does; the next run says so.
-            let _ = raw::clear(device);
+            clear_device(device);
+            interrupt::has_removed(device);
         }
     }
 }

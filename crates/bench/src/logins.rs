@@ -4,7 +4,7 @@
 //! what a login costs here. What the server has of it is told beside.
 
 use crate::adapter::child::{Server, free_address};
-use crate::adapter::freshet_wire::program_command;
+use crate::adapter::freshet_wire::{program, program_command};
 use crate::adapter::on_threads;
 use crate::adapter::wire::{Address, ask, ask_in_turn, runtime};
 use crate::error::{BenchError, on};
@@ -12,6 +12,7 @@ use crate::figure::{self, Due, Figure, Setting};
 use crate::machine::Machine;
 use crate::progress::{during, say};
 use crate::scratch::Scratch;
+use crate::suite;
 use clap::Args;
 use rustix::process::Signal;
 use std::collections::BTreeMap;
@@ -33,8 +34,8 @@ pub struct LoginsArgs {
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u64).range(1..=1_000))]
     clients: u64,
     /// Seconds of the measurement
-    #[arg(long, value_name = "S", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=86_400))]
-    seconds: u64,
+    #[arg(long, value_name = "S", default_value_t = 10.0, value_parser = suite::seconds)]
+    seconds: f64,
     /// Append the figures as JSON lines
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -44,6 +45,8 @@ pub struct LoginsArgs {
 }
 
 pub fn run(args: &LoginsArgs) -> Result<(), BenchError> {
+    program()?;
+    figure::refuse_unwritable(&args.json)?;
     std::fs::create_dir_all(&args.data).map_err(on(&args.data))?;
     let machine = Machine::measure(&args.data, PROBE_BYTES)?;
     machine.lines().iter().for_each(|line| say(line));
@@ -51,7 +54,7 @@ pub fn run(args: &LoginsArgs) -> Result<(), BenchError> {
     let (server, address) = start(&scratch)?;
     let before = server.cpu_seconds();
     let begun = Instant::now();
-    let time = Duration::from_secs(args.seconds);
+    let time = Duration::from_secs_f64(args.seconds);
     let count = during(CASE, 0, |_| come_in(address, args.clients as usize, begun + time))?;
     let (seconds, cpu_seconds) = (begun.elapsed().as_secs_f64(), server.cpu_seconds() - before);
     refuses(address)?;

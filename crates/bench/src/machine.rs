@@ -15,6 +15,7 @@
 
 use crate::cold;
 use crate::error::{BenchError, on};
+use crate::interrupt;
 use crate::random::Random;
 use freshet_engine::io::os::OsIo;
 use freshet_engine::io::{AlignedBuf, File, Io, OpenOptions};
@@ -71,8 +72,10 @@ impl Machine {
     pub fn measure(dir: &Path, bytes: u64) -> Result<Machine, BenchError> {
         let load_average = read("/proc/loadavg").split(' ').next().and_then(|l| l.parse().ok()).unwrap_or(0.0);
         let path = dir.join("bench.probe");
+        interrupt::will_make(&path, interrupt::file);
         let measured = Disk::measure(&path, bytes).map_err(on(&path));
         let removed = std::fs::remove_file(&path);
+        interrupt::has_removed(&path);
         let disk = measured?;
         removed.map_err(on(&path))?;
         let memory = Memory::measure((bytes as usize).min(256 << 20))?;
@@ -235,9 +238,11 @@ fn read_by_many(file: &Arc<dyn File>, blocks: u64) -> std::io::Result<()> {
 /// Of 4 KiB, median, where the log of a run lies elsewhere than its data.
 pub fn flush_us_in(dir: &Path) -> Result<f64, BenchError> {
     let path = dir.join(format!("freshet-bench-probe-{}", std::process::id()));
+    interrupt::will_make(&path, interrupt::file);
     let opened = OsIo::new().open(&path, OpenOptions { create: true, direct: true });
     let measured = opened.and_then(|file| flush_us(&file, FLUSH_SIZES[0])).map_err(on(&path));
     let removed = std::fs::remove_file(&path).map_err(on(&path));
+    interrupt::has_removed(&path);
     measured.and_then(|us| removed.map(|()| us))
 }
 

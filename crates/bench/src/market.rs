@@ -3,7 +3,8 @@
 //!
 //! The densest seconds of the day ([`window`]) are replayed, again and again, at so many times their own speed; before them the tables hold what the
 //! day had left by then. Every server gets the same statements through the same driver over as many connections, durable on both, all data in memory
-//! on both. All servers are there at the same time, and asked one after the other at each point. At the end the trades, their history and
+//! on both. All servers are there at the same time, and asked one after the other at each point. Without PostgreSQL the others are asked, and nothing is
+//! due that compares with it. At the end the trades, their history and
 //! the quotes that each server holds are those that it acknowledged, or there is no figure.
 //!
 //! | module | question |
@@ -14,10 +15,10 @@
 pub mod client;
 pub mod window;
 
+use crate::adapter::Setup;
 use crate::adapter::freshet_wire::{self, Wire};
 use crate::adapter::postgres::{self, Postgres};
 use crate::adapter::wire::{ask, copy, runtime};
-use crate::adapter::{Missing, Setup};
 use crate::error::{BenchError, on};
 use crate::figure::{self, Due, Figure, Setting};
 use crate::log_plan::LogPlan;
@@ -27,6 +28,7 @@ use crate::report;
 use crate::responder::{self, Responder};
 use crate::scratch::Scratch;
 use crate::served::{self, Sockets, System};
+use crate::suite;
 use clap::Args;
 use client::{Applied, Applier, Asking, Clock, Customer, Shown, Speed};
 use freshet_market::generate::DayPlan;
@@ -40,6 +42,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Barrier, OnceLock};
 use std::time::{Duration, Instant};
 use window::{Stored, Window};
+
+const OURS: &str = "freshet-wire";
+const THEIRS: &str = "postgres";
+const RESPONDER: &str = "responder";
 
 const CASES: &[(&str, &str)] = &[
     ("ratio", "64 customers, so many percent of the forms Form 2, while the feed runs 8 times as fast as it did"),
@@ -101,8 +107,8 @@ pub struct MarketArgs {
     #[arg(long, value_name = "S", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=3_600))]
     window: u64,
     /// Seconds of each measurement
-    #[arg(long, value_name = "S", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=86_400))]
-    seconds: u64,
+    #[arg(long, value_name = "S", default_value_t = 10.0, value_parser = suite::seconds)]
+    seconds: f64,
     /// Over loopback, not through socket files as clients on the server's machine do
     #[arg(long)]
     tcp: bool,
@@ -154,9 +160,9 @@ pub fn run(args: &MarketArgs) -> Result<(), BenchError> {
         let known: Vec<&str> = CASES.iter().map(|(name, _)| *name).collect();
         return Err(BenchError::Usage(format!("market has no case {unknown}; there are: {}", known.join(", "))));
     }
-    let missing = |missing: Missing| BenchError::Machine(format!("{}; {}", missing.reason, missing.remedy));
-    (postgres::KIND.is_available)().map_err(missing)?;
-    freshet_wire::program().map_err(missing)?;
+    freshet_wire::program()?;
+    let has_postgres = (postgres::KIND.is_available)().map_err(|missing| say(&missing.line(THEIRS))).is_ok();
+    figure::refuse_unwritable(args.json.iter().chain(&args.html))?;
     std::fs::create_dir_all(&args.data).map_err(on(&args.data))?;
     let machine = Machine::measure(&args.data, PROBE_BYTES)?;
     machine.lines().iter().for_each(|line| say(line));
@@ -165,7 +171,7 @@ pub fn run(args: &MarketArgs) -> Result<(), BenchError> {
     say(&format!("{codes} codes; {messages} messages in {} s, {:.0} a second", args.window, window.per_second()));
     let scratch = Scratch::new(&args.data, "market")?;
     let sockets = Sockets::new(args.tcp)?;
-    let mut markets = start(&scratch, &sockets, &window)?;
+    let mut markets = start(&scratch, &sockets, &window, has_postgres)?;
     let is_judged = codes >= JUDGED_STOCKS && machine.optimised;
     let mut figures = Vec::new();
     for point in points(&args.cases) {
@@ -202,8 +208,8 @@ fn points(cases: &[String]) -> Vec<Point> {
     points
 }
 
-/// Starts and fills all servers. The one that does nothing replays what ours says to the queries.
-fn start(scratch: &Scratch, sockets: &Sockets, window: &Window) -> Result<Vec<Market>, BenchError> {
+/// Starts and fills the servers. The one that does nothing replays what ours says to the queries.
+fn start(scratch: &Scratch, sockets: &Sockets, window: &Window, has_postgres: bool) -> Result<Vec<Market>, BenchError> {
     let log = LogPlan::of_all(&[]).map_err(BenchError::Usage)?;
     let setup = |name: &str| {
         let dir = scratch.path().join(name);
@@ -211,20 +217,22 @@ fn start(scratch: &Scratch, sockets: &Sockets, window: &Window) -> Result<Vec<Ma
         let setup = Setup::new(dir, log.clone(), MEMORY_BYTES, CUSTOMERS + APPLIERS)?;
         Ok::<_, BenchError>(Setup { socket: sockets.of(name), ..setup })
     };
-    let mut systems = vec![
-        System::Postgres(Postgres::start(&setup("postgres")?)?),
-        System::Freshet(Wire::start(&setup("freshet-wire")?)?),
-    ];
+    let ours = Wire::start(&setup(OURS)?)?;
+    let address = ours.address();
+    let mut systems = vec![System::Freshet(ours)];
+    if has_postgres {
+        systems.insert(0, System::Postgres(Postgres::start(&setup(THEIRS)?)?));
+    }
     for system in &systems {
         during(&format!("{}: load", system.name()), 0, |_| load(system, window))?;
     }
     let recorded = scratch.path().join("recorded");
     let code = window.codes.first().map_or("", |code| &code.code);
     let queries = [forms::QF1, forms::QF2, &forms::qf3(), forms::QF4, apply::CHECK_STATUS, apply::BEST];
-    responder::record(systems[1].address(), &queries, code, &recorded)?;
+    responder::record(address, &queries, code, &recorded)?;
     systems.insert(
         0,
-        System::Responder(Responder::start(scratch.path(), Some(&recorded), sockets.of("responder").as_deref())?),
+        System::Responder(Responder::start(scratch.path(), Some(&recorded), sockets.of(RESPONDER).as_deref())?),
     );
     Ok(systems.into_iter().map(|system| Market { system, stored: window.stored(), rounds: 0 }).collect())
 }
@@ -268,46 +276,51 @@ fn measure_all(
         let found = during(&what, 0, |_| measure(args, window, market, point))?;
         measured.insert(market.system.name(), found);
     }
-    let first = figures.len();
-    for (adapter, found) in &measured {
-        figures.push(figure_of(point, adapter, found));
-    }
-    if let (Some(ours), Some(theirs), Some(limit)) =
-        (measured.get("freshet-wire"), measured.get("postgres"), measured.get("responder"))
-    {
-        let rate = |m: &Measured| rate_of(point, m);
-        let own = figures[first..].iter_mut().find(|f| f.adapter == "freshet-wire").expect("it was measured");
-        own.peers = BTreeMap::from([("postgres", rate(ours) / rate(theirs))]);
-        *own = std::mem::take(own).limit(rate(limit));
-        if point.customers > 0 && point.speed == Speed::Times(PEAK) {
-            // Four times PostgreSQL, or 0.7 of what only replays: whichever is lower.
-            let due = (TIMES_POSTGRES * rate(theirs)).min(OF_RESPONDER * rate(limit));
-            let of_due = derived(point, "forms, of what is due").ratio(rate(ours) / due);
-            let lag = Figure {
-                p99_us: Some(ours.applied.lag_us.value_at_quantile(0.99) as f64),
-                ..derived(point, "feed lag")
-            };
-            figures.push(of_due.due_if(is_judged, Due::RatioAtLeast(1.0)));
-            figures.push(lag.due_if(is_judged, Due::P99AtMostUs(LAG_P99_US)));
-        }
-        let cpu = |m: &Measured| m.cpu_seconds / amount_of(point, m).max(1.0);
-        if (point.case, point.speed) == ("speed", QUIET) || point.customers == 0 {
-            let each = if point.customers > 0 { "server CPU of a form" } else { "server CPU of a message" };
-            let us = |m: &Measured| format!("{:.1} us", cpu(m) * 1e6);
-            let note = format!("{}, PostgreSQL {}, a server that only replays {}", us(ours), us(theirs), us(limit));
-            let figure = derived(point, each).ratio(cpu(ours) / cpu(theirs)).note(note);
-            figures.push(figure.due_if(is_judged, Due::RatioAtMost(CPU_OF_POSTGRES)));
-        }
-    }
-    figure::rates_table(&figures[first..]).iter().skip(1).for_each(|line| say(&format!("  {line}")));
+    let told = told(point, &measured, is_judged);
+    figure::rates_table(&told).iter().skip(1).for_each(|line| say(&format!("  {line}")));
+    figures.extend(told);
     Ok(())
+}
+
+/// The figures of a point: of each server, and what is due of ours.
+fn told(point: Point, measured: &BTreeMap<&'static str, Measured>, is_judged: bool) -> Vec<Figure> {
+    let mut figures: Vec<Figure> = measured.iter().map(|(adapter, found)| figure_of(point, adapter, found)).collect();
+    let (Some(ours), Some(limit)) = (measured.get(OURS), measured.get(RESPONDER)) else { return figures };
+    let theirs = measured.get(THEIRS);
+    let rate = |m: &Measured| rate_of(point, m);
+    let own = figures.iter_mut().find(|f| f.adapter == OURS).expect("it was measured");
+    own.peers = theirs.map(|theirs| (THEIRS, rate(ours) / rate(theirs))).into_iter().collect();
+    *own = std::mem::take(own).limit(rate(limit));
+    if point.customers > 0 && point.speed == Speed::Times(PEAK) {
+        // Four times PostgreSQL, or 0.7 of what only replays: whichever is lower.
+        let due = theirs.map(|theirs| (TIMES_POSTGRES * rate(theirs)).min(OF_RESPONDER * rate(limit)));
+        let of_due = due.map(|due| derived(point, "forms, of what is due").ratio(rate(ours) / due));
+        figures.extend(of_due.map(|figure| figure.due_if(is_judged, Due::RatioAtLeast(1.0))));
+        let p99_us = Some(ours.applied.lag_us.value_at_quantile(0.99) as f64);
+        let lag = Figure { p99_us, ..derived(point, "feed lag") };
+        figures.push(lag.due_if(is_judged, Due::P99AtMostUs(LAG_P99_US)));
+    }
+    if (point.case, point.speed) == ("speed", QUIET) || point.customers == 0 {
+        figures.extend(theirs.map(|theirs| cpu_beside(point, [ours, theirs, limit], is_judged)));
+    }
+    figures
+}
+
+/// Our server's processor time of a form or a message, to PostgreSQL's.
+fn cpu_beside(point: Point, [ours, theirs, limit]: [&Measured; 3], is_judged: bool) -> Figure {
+    let cpu = |m: &Measured| m.cpu_seconds / amount_of(point, m).max(1.0);
+    let each = if point.customers > 0 { "server CPU of a form" } else { "server CPU of a message" };
+    let us = |m: &Measured| format!("{:.1} us", cpu(m) * 1e6);
+    let note = format!("{}, PostgreSQL {}, a server that only replays {}", us(ours), us(theirs), us(limit));
+    let figure = derived(point, each).ratio(cpu(ours) / cpu(theirs)).note(note);
+    figure.due_if(is_judged, Due::RatioAtMost(CPU_OF_POSTGRES))
 }
 
 /// A figure of ours that is a ratio or a time.
 fn derived(point: Point, name: &str) -> Figure {
     Figure {
         workload: "market",
-        adapter: "freshet-wire",
+        adapter: OURS,
         sessions: point.customers,
         at: point.at,
         ..Figure::new(point.case, name, 0.0, "", 0.0)
@@ -414,19 +427,15 @@ fn measure(args: &MarketArgs, window: &Window, market: &mut Market, point: Point
         });
         ready.wait();
         let begin = Instant::now() + Duration::from_secs(1);
-        let end = begin + Duration::from_secs(args.seconds);
+        let end = begin + Duration::from_secs_f64(args.seconds);
         clock.set(Clock { begin, end }).expect("set once");
         ready.wait();
         std::thread::sleep(begin.saturating_duration_since(Instant::now()));
         let before = market.system.server().cpu_seconds();
         std::thread::sleep(end.saturating_duration_since(Instant::now()));
         let cpu_seconds = market.system.server().cpu_seconds() - before;
-        let mut measured = Measured {
-            shown: Shown::default(),
-            applied: Applied::default(),
-            seconds: args.seconds as f64,
-            cpu_seconds,
-        };
+        let mut measured =
+            Measured { shown: Shown::default(), applied: Applied::default(), seconds: args.seconds, cpu_seconds };
         for thread in customers {
             let shown = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
             shown.iter().for_each(|shown| measured.shown.add(shown));
@@ -471,15 +480,14 @@ fn check(market: &Market) -> Result<(), BenchError> {
 /// Forms a second at 100 times the feed, of those without.
 fn at_100_of_none(figures: &[Figure], is_judged: bool) -> Option<Figure> {
     let rate = |at: f64| {
-        let found = figures
-            .iter()
-            .find(|f| f.case == "speed" && f.adapter == "freshet-wire" && f.figure == "forms" && f.at == Some(at));
+        let found =
+            figures.iter().find(|f| f.case == "speed" && f.adapter == OURS && f.figure == "forms" && f.at == Some(at));
         found.map(|f| f.rate_per_s)
     };
     let ratio = rate(100.0)? / rate(0.0)?;
     let figure = Figure {
         workload: "market",
-        adapter: "freshet-wire",
+        adapter: OURS,
         sessions: CUSTOMERS,
         ..Figure::new("speed", "forms at 100 times the feed, of those without", 0.0, "", 0.0).ratio(ratio)
     };
@@ -497,15 +505,10 @@ fn finish(args: &MarketArgs, machine: Machine, figures: &[Figure]) -> Result<(),
         ("mode", if args.pipelined { "pipelined" } else { "plain" }.to_owned()),
     ]);
     let setting = Setting { commit: figure::commit(), version: env!("CARGO_PKG_VERSION"), config, machine };
-    if let Some(path) = &args.json {
-        figure::append_json(path, figures, &setting)?;
-    }
-    if let Some(path) = &args.html {
-        std::fs::write(path, report::page("market", CASES, figures, &setting)).map_err(on(path))?;
-    }
+    let written = report::write((args.json.as_deref(), args.html.as_deref()), "market", CASES, figures, &setting);
     say("");
     say(&figure::verdict(figures));
-    Ok(())
+    written
 }
 
 #[cfg(test)]
@@ -557,6 +560,25 @@ mod tests {
         }
         assert!(below(below(&page, "speed", "h2"), rate, "h3").contains(">max</text>"), "as fast as it goes");
         assert_eq!(page.matches("<h3>forms, of what is due").count(), 0, "what is no rate is no plot of rates");
+    }
+
+    #[test]
+    fn without_postgresql_nothing_is_due_that_compares_with_it() {
+        let figures = |adapters: &[&'static str], case: &str| -> Vec<Figure> {
+            let measured = |point| adapters.iter().map(|adapter| (*adapter, made_up(point, 0))).collect();
+            points(&[case.to_owned()]).into_iter().flat_map(|point| told(point, &measured(point), true)).collect()
+        };
+        let due = |figures: &[Figure]| -> Vec<String> {
+            figures.iter().filter(|f| f.due.is_some()).map(|f| f.figure.clone()).collect()
+        };
+        let all = figures(&[OURS, THEIRS, RESPONDER], "few");
+        assert_eq!(due(&all), ["forms, of what is due", "feed lag"]);
+        let alone = figures(&[OURS, RESPONDER], "few");
+        assert_eq!(due(&alone), ["feed lag"]);
+        let own = alone.iter().find(|f| f.adapter == OURS).expect("ours");
+        assert!(own.peers.is_empty() && own.ratio_to_limit == Some(1.0), "{own:?}");
+        assert_eq!(due(&figures(&[OURS, THEIRS, RESPONDER], "feed")), ["server CPU of a message"]);
+        assert!(due(&figures(&[OURS, RESPONDER], "feed")).is_empty());
     }
 
     #[test]

@@ -5,11 +5,11 @@
 //! on the machine meets all alike. The [`crate::responder`]'s rate is the limit: what is missing to it is the server's own work. Every commit of ours and
 //! of PostgreSQL's is durable. Afterwards the accounts hold what the history and the counters say, or there is no figure.
 
+use crate::adapter::Setup;
 use crate::adapter::child::Server;
 use crate::adapter::freshet_wire::{self, Wire};
 use crate::adapter::postgres::{self, Postgres};
 use crate::adapter::wire::{Address, ask};
-use crate::adapter::{Missing, Setup};
 use crate::error::{BenchError, on};
 use crate::figure::{self, Due, Figure, Setting};
 use crate::log_plan::LogPlan;
@@ -46,7 +46,7 @@ pub struct PgbenchArgs {
     /// Hundreds of thousands of accounts
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=2_000))]
     scale: u64,
-    /// Seconds of each measurement
+    /// Seconds of each measurement, whole ones: what pgbench takes
     #[arg(long, value_name = "S", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     seconds: u64,
     /// Over loopback, not through socket files as PostgreSQL's clients go by default on the server's machine
@@ -210,6 +210,7 @@ struct Bench<'a> {
 
 pub fn run(args: &PgbenchArgs) -> Result<(), BenchError> {
     let chosen = chosen(&args.cases)?;
+    figure::refuse_unwritable(&args.json)?;
     std::fs::create_dir_all(&args.data).map_err(on(&args.data))?;
     let program = program()?;
     let need = args.scale * ACCOUNTS_OF_SCALE_ONE * ACCOUNT_BYTES + MEMORY_BESIDE_BYTES;
@@ -229,7 +230,7 @@ pub fn run(args: &PgbenchArgs) -> Result<(), BenchError> {
     let driver = jdbc::driver();
     for case in chosen {
         if let (true, Err(missing)) = (case.is_jdbc, &driver) {
-            say(&format!("  {}: left out: {}; {}", case.name, missing.reason, missing.remedy));
+            say(&format!("  {}", missing.line(case.name)));
             continue;
         }
         let is_ours_alone = case.is_shipped || case.is_beside;
@@ -267,9 +268,8 @@ fn chosen(names: &[String]) -> Result<Vec<&'static Case>, BenchError> {
 
 /// PostgreSQL's client, which comes with its server.
 fn program() -> Result<PathBuf, BenchError> {
-    let missing = |missing: Missing| BenchError::Machine(format!("{}; {}", missing.reason, missing.remedy));
-    let program = postgres::programs().map_err(missing)?.join("pgbench");
-    freshet_wire::program().map_err(missing)?;
+    let program = postgres::programs()?.join("pgbench");
+    freshet_wire::program()?;
     match program.is_file() {
         true => Ok(program),
         false => Err(BenchError::Machine(format!("{} is not there; apt-get install -y postgresql", program.display()))),

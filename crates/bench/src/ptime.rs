@@ -7,7 +7,6 @@ use crate::adapter::{Content, Fetch, Kind};
 use crate::error::BenchError;
 use crate::figure::{Due, Figure};
 use crate::log_plan::LogPlan;
-use crate::progress::say;
 use crate::run::{Measured, Plan};
 use crate::shape::{Order, TableShape, record168};
 use crate::source::{Draw, Rows, content_after};
@@ -55,6 +54,8 @@ const WORKLOAD: Workload = Workload {
     adapters: &["freshet", "freshet-native", "sqlite", "redb", "postgres"],
     rows: 8_000_000,
     judged_rows: 1_000_000,
+    indexes: 1,
+    has_own_devices: false,
 };
 
 /// Single-row transactions on 8 M x 168 B: P*TIME's figures, against the bare loop and peers
@@ -69,12 +70,9 @@ pub fn run(args: &PtimeArgs) -> Result<(), BenchError> {
 }
 
 fn measure_all(mut suite: Suite) -> Result<(), BenchError> {
-    for kind in suite.kinds() {
-        say(&format!("{}: {}", kind.name, kind.about));
-        Ptime::measure(&mut suite, kind)?;
-    }
+    let measured = suite.each(Ptime::measure);
     scale(&mut suite);
-    suite.finish()
+    suite.finish(measured)
 }
 
 /// One adapter's part of a run.
@@ -511,6 +509,7 @@ mod tests {
         is_available: || Ok(()),
         start: |setup: &Setup| Ok(Box::new(Liar((native::KIND.start)(setup)?))),
         is_in_one_place: false,
+        has_one_index: false,
     };
 
     impl Adapter for Liar {

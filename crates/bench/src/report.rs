@@ -7,8 +7,10 @@
 //! | lines | a sweep: the rate over sessions, log devices or the feed's speed, response times beside those published, and the server's processors |
 //! | rate over time | the answers in each 100 ms: stalls show |
 
-use crate::figure::{Figure, Setting, micros, short, verdict};
+use crate::error::{BenchError, on};
+use crate::figure::{Figure, Setting, append_json, micros, short, verdict};
 use std::fmt::Write;
+use std::path::Path;
 
 const WIDTH: f64 = 760.0;
 const LEFT: f64 = 190.0;
@@ -28,6 +30,19 @@ th:first-child,td:first-child,td.l,th.l{text-align:left}
 svg{display:block;margin:.4em 0;max-width:100%;height:auto}svg text{font:12px system-ui,sans-serif;fill:#1c2733}
 svg .dim{fill:#5a6875}svg .grid{stroke:#e3e8ec;stroke-width:1}
 ";
+
+/// Writes the figures as JSON lines and the page, whichever was asked for; where one cannot be written, the other one all the same.
+pub fn write(
+    (json, html): (Option<&Path>, Option<&Path>),
+    workload: &str,
+    cases: &[(&str, &str)],
+    figures: &[Figure],
+    setting: &Setting,
+) -> Result<(), BenchError> {
+    let lines = json.map_or(Ok(()), |path| append_json(path, figures, setting));
+    let page = |path: &Path| std::fs::write(path, page(workload, cases, figures, setting)).map_err(on(path));
+    lines.and(html.map_or(Ok(()), page))
+}
 
 /// The page of a run. `cases` are names with what each of them measures.
 pub fn page(workload: &str, cases: &[(&str, &str)], figures: &[Figure], setting: &Setting) -> String {

@@ -55,8 +55,7 @@ impl Responder {
     /// What it says goes to a file in `dir`. `socket`: where its socket file lies, if it has one.
     pub fn start(dir: &Path, recorded: Option<&Path>, socket: Option<&Path>) -> Result<Responder, BenchError> {
         let at = free_address()?;
-        let program = freshet_wire::program().map_err(|missing| BenchError::Machine(missing.reason))?;
-        let mut command = Command::new(program);
+        let mut command = Command::new(freshet_wire::program()?);
         command.args(["bench", "responder", "--listen", &at.to_string()]);
         if let Some(recorded) = recorded {
             command.arg("--recorded").arg(recorded);

@@ -128,6 +128,7 @@ pub fn run(args: &RestartArgs) -> Result<(), BenchError> {
     if args.threads == Some(0) {
         return Err(BenchError::Usage("--threads must be at least 1".into()));
     }
+    figure::refuse_unwritable(&args.json)?;
     std::fs::create_dir_all(&args.data).map_err(on(&args.data))?;
     let machine = measure_machine(&args.data, args.rows)?;
     machine.lines().iter().for_each(|line| say(line));

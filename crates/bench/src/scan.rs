@@ -5,7 +5,6 @@
 use crate::adapter::{Answer, Content, Kind, Op};
 use crate::error::BenchError;
 use crate::figure::Figure;
-use crate::progress::say;
 use crate::run::{Plan, Source};
 use crate::shape::{Order, record168};
 use crate::source::{Draw, Rows, content_after};
@@ -19,6 +18,8 @@ const WORKLOAD: Workload = Workload {
     adapters: &["freshet", "freshet-native", "sqlite", "redb", "postgres"],
     rows: 8_000_000,
     judged_rows: 1_000_000,
+    indexes: 1,
+    has_own_devices: false,
 };
 
 /// Updates before the scans, so that the sum is not zero.
@@ -34,11 +35,8 @@ pub struct ScanArgs {
 
 pub fn run(args: &ScanArgs) -> Result<(), BenchError> {
     let mut suite = Suite::new(&args.suite, WORKLOAD, record168(Order::Hash).raw_bytes())?;
-    for kind in suite.kinds() {
-        say(&format!("{}: {}", kind.name, kind.about));
-        measure(&mut suite, kind)?;
-    }
-    suite.finish()
+    let measured = suite.each(measure);
+    suite.finish(measured)
 }
 
 /// Scans until a time, one at least, each of which must give the same.

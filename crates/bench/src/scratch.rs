@@ -1,6 +1,7 @@
-//! A directory for one case, gone when the case ends, however it ends.
+//! A directory for one case, gone when the case ends, however it ends: SIGINT and SIGTERM included.
 
 use crate::error::{BenchError, on};
+use crate::interrupt;
 use std::path::{Path, PathBuf};
 
 pub(crate) struct Scratch {
@@ -13,8 +14,10 @@ impl Scratch {
         if path.exists() {
             std::fs::remove_dir_all(&path).map_err(on(&path))?;
         }
-        std::fs::create_dir_all(&path).map_err(on(&path))?;
-        Ok(Scratch { path })
+        interrupt::will_make(&path, interrupt::directory);
+        let scratch = Scratch { path };
+        std::fs::create_dir_all(&scratch.path).map_err(on(&scratch.path))?;
+        Ok(scratch)
     }
 
     pub fn path(&self) -> &Path {
@@ -26,5 +29,6 @@ impl Drop for Scratch {
     fn drop(&mut self) {
         // What cannot be removed lies where the user put it, under a name that says what it is.
         let _ = std::fs::remove_dir_all(&self.path);
+        interrupt::has_removed(&self.path);
     }
 }

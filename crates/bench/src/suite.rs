@@ -1,7 +1,8 @@
 //! What do workloads on adapters share? Arguments, the machine and its limits, starting a system, the figure of a measurement, the end.
 //!
 //! A workload is a list of cases. It goes through the chosen adapters one after the other, each alone: start, load, measure, check, close. What
-//! a run needs is said before it starts ([`Suite::start`]); a system that is not installed costs a line, not the run.
+//! a run needs is said before it starts ([`Suite::start`]); a system that is not installed, or cannot have the workload's tables or log, costs a
+//! line before the first measurement, not the run. What was measured before something failed is told and written.
 
 use crate::adapter::{self, Adapter, CONNECTIONS_USUAL, Content, Kind, Loading, Setup};
 use crate::bare::{Limits, Rates};
@@ -78,7 +79,8 @@ pub struct SuiteArgs {
     pub data: PathBuf,
 }
 
-fn seconds(text: &str) -> Result<f64, String> {
+/// A number above 0, fractions too.
+pub(crate) fn seconds(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(s) if s > 0.0 && s <= 1e12 => Ok(s),
         _ => Err("a number above 0".to_owned()),
@@ -102,6 +104,10 @@ pub struct Workload {
     pub rows: u64,
     /// With fewer rows a run only shows that it works: nothing is due.
     pub judged_rows: u64,
+    /// Of the table that has the most.
+    pub indexes: usize,
+    /// It brings modelled log devices, which only systems in this process that write through our file traits can have.
+    pub has_own_devices: bool,
 }
 
 /// A run of one workload.
@@ -162,17 +168,13 @@ impl Drop for Opened {
 }
 
 impl Suite {
-    /// Refuses what does not exist, then measures the machine and the bare loop, whose inserts log `row_bytes`.
+    /// Refuses what does not exist and what cannot be, then measures the machine and the bare loop, whose inserts log `row_bytes`.
     pub fn new(args: &SuiteArgs, workload: Workload, row_bytes: u64) -> Result<Suite, BenchError> {
-        for case in &args.cases {
-            if !workload.cases.iter().any(|(name, _)| name == case) {
-                let known: Vec<&str> = workload.cases.iter().map(|(name, _)| *name).collect();
-                let (name, known) = (workload.name, known.join(", "));
-                return Err(BenchError::Usage(format!("{name} has no case {case}; there are: {known}")));
-            }
-        }
-        let kinds = adapter::chosen(&args.adapters, workload.adapters)?;
+        refuse_unknown(args, &workload)?;
+        let chosen = adapter::chosen(&args.adapters, workload.adapters)?;
         let log = LogPlan::of_all(&args.log).map_err(BenchError::Usage)?;
+        figure::refuse_unwritable(args.json.iter().chain(&args.html))?;
+        let kinds = here(&workload, chosen, &log)?;
         let rows = args.rows.unwrap_or(workload.rows);
         std::fs::create_dir_all(&args.data).map_err(on(&args.data))?;
         let machine = measure_machine(args, rows)?;
@@ -270,16 +272,13 @@ impl Suite {
         self.args.cases.is_empty() || self.args.cases.iter().any(|asked| asked == case)
     }
 
-    /// The adapters that are here; a line for each that is not.
-    pub fn kinds(&mut self) -> Vec<Kind> {
-        let is_here = |kind: &Kind| match left_out(kind, &self.log) {
-            None => true,
-            Some(line) => {
-                say(&line);
-                false
-            }
-        };
-        self.kinds.iter().copied().filter(is_here).collect()
+    /// Measures every system that is here, until one fails.
+    pub fn each(&mut self, measure: impl Fn(&mut Suite, Kind) -> Result<(), BenchError>) -> Result<(), BenchError> {
+        let kinds = self.kinds.clone();
+        kinds.into_iter().try_for_each(|kind| {
+            say(&format!("{}: {}", kind.name, kind.about));
+            measure(self, kind)
+        })
     }
 
     /// Opens a system with these tables, empty. `rows` is what they will hold.
@@ -438,22 +437,33 @@ impl Suite {
         self.figures.iter().filter(move |f| f.case == case && f.adapter == adapter && f.rate_per_s > 0.0)
     }
 
-    /// The table, the files, the verdict.
-    pub fn finish(mut self) -> Result<(), BenchError> {
+    /// The table, the files, the verdict of what [`Suite::each`] measured; where it failed, without a verdict. Of wrong data there are no figures.
+    pub fn finish(mut self, measured: Result<(), BenchError>) -> Result<(), BenchError> {
+        if matches!(measured, Err(BenchError::WrongData(_))) {
+            return measured;
+        }
+        if self.figures.is_empty() {
+            let nothing =
+                format!("{}: nothing was measured: no system here has the cases asked for", self.workload.name);
+            return measured.and(Err(BenchError::Machine(nothing)));
+        }
         compare_with_peers(&mut self.figures);
         say("");
         figure::rates_table(&self.figures).iter().for_each(|line| say(line));
-        let setting = self.setting();
-        if let Some(path) = &self.args.json {
-            figure::append_json(path, &self.figures, &setting)?;
-        }
-        if let Some(path) = &self.args.html {
-            let page = report::page(self.workload.name, self.workload.cases, &self.figures, &setting);
-            std::fs::write(path, page).map_err(on(path))?;
-        }
+        let (name, cases) = (self.workload.name, self.workload.cases);
+        let files = (self.args.json.as_deref(), self.args.html.as_deref());
+        let written = report::write(files, name, cases, &self.figures, &self.setting());
         say("");
-        say(&figure::verdict(&self.figures));
-        Ok(())
+        if measured.is_ok() {
+            say(&figure::verdict(&self.figures));
+        }
+        match (measured, written) {
+            (Err(failed), Err(unwritten)) => {
+                say(&unwritten.to_string());
+                Err(failed)
+            }
+            (measured, written) => measured.and(written),
+        }
     }
 
     fn setting(&self) -> Setting {
@@ -473,14 +483,47 @@ impl Suite {
     }
 }
 
+fn refuse_unknown(args: &SuiteArgs, workload: &Workload) -> Result<(), BenchError> {
+    let name = workload.name;
+    let known: Vec<&str> = workload.cases.iter().map(|(name, _)| *name).collect();
+    if let Some(case) = args.cases.iter().find(|case| !known.contains(&case.as_str())) {
+        return Err(BenchError::Usage(format!("{name} has no case {case}; there are: {}", known.join(", "))));
+    }
+    if workload.has_own_devices && !args.log.is_empty() {
+        return Err(BenchError::Usage(format!("{name} brings its own log devices: --log is for the other workloads")));
+    }
+    Ok(())
+}
+
+/// The systems that can be measured; a line for each that cannot.
+fn here(workload: &Workload, chosen: Vec<Kind>, log: &LogPlan) -> Result<Vec<Kind>, BenchError> {
+    let (mut here, mut lines) = (Vec::new(), Vec::new());
+    for kind in chosen {
+        match left_out(workload, &kind, log) {
+            None => here.push(kind),
+            Some(line) => lines.push(line),
+        }
+    }
+    if here.is_empty() {
+        return Err(BenchError::Machine(format!("{}: nothing to measure; {}", workload.name, lines.join("; "))));
+    }
+    lines.iter().for_each(|line| say(line));
+    Ok(here)
+}
+
 /// Why a system is not measured, and what to do about it.
-fn left_out(kind: &Kind, log: &LogPlan) -> Option<String> {
+fn left_out(workload: &Workload, kind: &Kind, log: &LogPlan) -> Option<String> {
     // A log that is not on directories is reached only through our file traits.
-    if log.is_in_process() && !["freshet", "freshet-native"].contains(&kind.name) {
+    let is_in_process = workload.has_own_devices || log.is_in_process();
+    if is_in_process && !["freshet", "freshet-native"].contains(&kind.name) {
         return Some(format!("{}: left out: it writes its files by itself, not to modelled or raw devices", kind.name));
     }
+    if kind.has_one_index && workload.indexes > 1 {
+        let (name, indexes) = (workload.name, workload.indexes);
+        return Some(format!("{}: left out: it has one index a table, and {name} needs {indexes}", kind.name));
+    }
     let missing = (kind.is_available)().err()?;
-    Some(format!("{}: left out: {}; {}", kind.name, missing.reason, missing.remedy))
+    Some(missing.line(kind.name))
 }
 
 /// The probe's file is small where the run is: a smoke run takes no gigabyte.
@@ -574,14 +617,83 @@ mod tests {
             is_available: || Err(Missing { reason: "it is not installed".into(), remedy: "install it".into() }),
             start: |_| Err(BenchError::Usage("never started".into())),
             is_in_one_place: false,
+            has_one_index: false,
         };
         let here = LogPlan::default();
-        assert_eq!(left_out(&hidden, &here).as_deref(), Some("hidden: left out: it is not installed; install it"));
-        assert_eq!(left_out(&adapter::native::KIND, &here), None);
+        let told = |kind: &Kind, log: &LogPlan| left_out(&WORKLOAD, kind, log);
+        assert_eq!(told(&hidden, &here).as_deref(), Some("hidden: left out: it is not installed; install it"));
+        assert_eq!(told(&adapter::native::KIND, &here), None);
         let modelled: LogPlan = "model:flush=1ms".parse().expect("a model");
-        assert_eq!(left_out(&adapter::native::KIND, &modelled), None);
-        let line = left_out(&adapter::postgres::KIND, &modelled).expect("it has no models");
+        assert_eq!(told(&adapter::native::KIND, &modelled), None);
+        let line = told(&adapter::postgres::KIND, &modelled).expect("it has no models");
         assert!(line.starts_with("postgres: left out: it writes its files by itself"), "{line}");
+        let refused = here_error(&WORKLOAD, vec![hidden]);
+        assert_eq!(refused, "made-up: nothing to measure; hidden: left out: it is not installed; install it");
+    }
+
+    const WORKLOAD: Workload = Workload {
+        name: "made-up",
+        cases: &[("load", "rows")],
+        adapters: &["freshet-native"],
+        rows: 100,
+        judged_rows: 1_000_000,
+        indexes: 3,
+        has_own_devices: false,
+    };
+
+    fn here_error(workload: &Workload, kinds: Vec<Kind>) -> String {
+        here(workload, kinds, &LogPlan::default()).err().expect("nobody is here").to_string()
+    }
+
+    #[test]
+    fn a_system_that_cannot_have_the_tables_or_the_devices_is_left_out_before_the_run() {
+        let keyed = Kind { name: "keyed", has_one_index: true, ..adapter::native::KIND };
+        let both = here(&WORKLOAD, vec![adapter::native::KIND, keyed], &LogPlan::default()).expect("one is here");
+        assert_eq!(both.iter().map(|kind| kind.name).collect::<Vec<_>>(), ["freshet-native"]);
+        let one = Workload { indexes: 1, ..WORKLOAD };
+        assert_eq!(here(&one, vec![keyed], &LogPlan::default()).map(|kinds| kinds.len()).ok(), Some(1));
+        let modelled = Workload { has_own_devices: true, ..one };
+        assert!(here_error(&modelled, vec![keyed]).contains("made-up: nothing to measure"));
+    }
+
+    #[derive(clap::Parser)]
+    struct Words {
+        #[command(flatten)]
+        suite: SuiteArgs,
+    }
+
+    /// A run in `dir` that has told a figure, and what `measured` made of it.
+    fn finished(dir: &Path, json: &str, measured: Result<(), BenchError>) -> Result<(), BenchError> {
+        let (data, json, html) = (dir.join("data"), dir.join(json), dir.join("a.html"));
+        let words = format!(
+            "bench --rows 100 --seconds 0.01 --threads 1 --adapter freshet-native --data {} --json {} --html {}",
+            data.display(),
+            json.display(),
+            html.display()
+        );
+        let args = <Words as clap::Parser>::try_parse_from(words.split(' ')).expect("words").suite;
+        let mut suite = Suite::new(&args, WORKLOAD, 168)?;
+        // The directory is gone when the figures come.
+        let _ = std::fs::remove_dir(dir.join("gone"));
+        suite.tell(Figure::new("load", "rows", 100.0, "rows", 1.0), None);
+        suite.finish(measured)
+    }
+
+    #[test]
+    fn figures_are_written_wherever_they_can_be() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (page, text) = (dir.path().join("a.html"), dir.path().join("a.json"));
+        let refused = finished(dir.path(), "nowhere/a.json", Ok(())).expect_err("it cannot be written");
+        assert!(refused.to_string().contains("nowhere/a.json") && !dir.path().join("data").exists(), "{refused}");
+        std::fs::create_dir(dir.path().join("gone")).expect("makes");
+        let late = finished(dir.path(), "gone/a.json", Ok(())).expect_err("it cannot be written any more");
+        assert!(late.to_string().contains("gone/a.json") && page.exists(), "{late}");
+        let failed = finished(dir.path(), "a.json", Err(BenchError::Engine("it broke".into())));
+        assert!(matches!(failed, Err(BenchError::Engine(_))));
+        assert_eq!(std::fs::read_to_string(&text).expect("figures").lines().count(), 1);
+        let wrong = finished(dir.path(), "a.json", Err(BenchError::WrongData("a row".into())));
+        assert!(matches!(wrong, Err(BenchError::WrongData(_))));
+        assert_eq!(std::fs::read_to_string(&text).expect("figures").lines().count(), 1, "none of wrong data");
     }
 
     #[test]

@@ -8,7 +8,7 @@ mod queries;
 mod schema;
 
 use crate::adapter::postgres::Postgres;
-use crate::adapter::{Setup, postgres, wire};
+use crate::adapter::{Missing, Setup, postgres, wire};
 use crate::error::BenchError;
 use crate::figure::{self, Due, Figure, Setting};
 use crate::log_plan::LogPlan;
@@ -79,6 +79,10 @@ struct Asked {
 }
 
 pub fn run(args: &TpchArgs) -> Result<(), BenchError> {
+    figure::refuse_unwritable(&args.json)?;
+    if !args.alone {
+        (postgres::KIND.is_available)().map_err(without_postgres)?;
+    }
     std::fs::create_dir_all(&args.data).map_err(crate::error::on(&args.data))?;
     let numbers: Vec<usize> = match args.queries.as_slice() {
         [] => (1..=QUERIES).collect(),
@@ -109,6 +113,10 @@ pub fn run(args: &TpchArgs) -> Result<(), BenchError> {
         }
         wrong => Err(BenchError::WrongData(format!("other answers than PostgreSQL's: queries {wrong:?}"))),
     }
+}
+
+fn without_postgres(missing: Missing) -> BenchError {
+    BenchError::Machine(format!("{missing}; or --alone, and nothing is compared"))
 }
 
 fn setting(args: &TpchArgs) -> Result<Setting, BenchError> {
@@ -202,7 +210,6 @@ fn ask_one(session: &mut Session, query: &Query, args: &TpchArgs) -> Result<Aske
 }
 
 fn ask_postgres(args: &TpchArgs, queries: &[Query]) -> Result<Vec<Asked>, BenchError> {
-    (postgres::KIND.is_available)().map_err(|missing| BenchError::Machine(missing.reason))?;
     let scratch = Scratch::new(&args.data, "tpch-postgres")?;
     let memory_bytes = (MEMORY_OF_SCALE_ONE * args.scale) as u64 / 2 + MEMORY_BESIDE_BYTES;
     let setup =
@@ -242,6 +249,13 @@ fn ask_server(server: &Postgres, query: &Query, settings: &[String], runs: u64) 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_to_do_without_postgresql_is_said() {
+        let missing = Missing { reason: "it is not there".into(), remedy: "install it".into() };
+        let error = without_postgres(missing).to_string();
+        assert_eq!(error, "it is not there; install it; or --alone, and nothing is compared");
+    }
 
     #[test]
     fn the_first_difference_is_told() {

@@ -16,7 +16,6 @@ use crate::device::{Cache, Model};
 use crate::error::BenchError;
 use crate::figure::Figure;
 use crate::log_plan::LogPlan;
-use crate::progress::say;
 use crate::random::Random;
 use crate::run::Source;
 use crate::shape::{ColumnShape, IndexShape, Order, TableShape, Ty};
@@ -48,6 +47,8 @@ const WORKLOAD: Workload = Workload {
     adapters: &["freshet"],
     rows: 1_000_000,
     judged_rows: 1_000_000,
+    indexes: 1,
+    has_own_devices: true,
 };
 
 /// Updates over log devices of 2002: TimesTen's benchmark, devices modelled
@@ -174,23 +175,13 @@ impl Source for Calls {
 }
 
 pub fn run(args: &TptbmArgs) -> Result<(), BenchError> {
-    if !args.suite.log.is_empty() {
-        return Err(BenchError::Usage("tptbm brings its own log devices: --log is for the other workloads".into()));
-    }
     let mut suite = Suite::new(&args.suite, WORKLOAD, subscriber().raw_bytes())?;
-    for kind in suite.kinds() {
-        if !["freshet", "freshet-native"].contains(&kind.name) {
-            say(&format!("{}: left out: it writes its files by itself, not to modelled devices", kind.name));
-            continue;
-        }
-        for device in devices() {
-            measure(&mut suite, kind, &device)?;
-        }
-        for case in ["updates", "mix"] {
-            ratios(&mut suite, kind, case);
-        }
-    }
-    suite.finish()
+    let measured = suite.each(|suite, kind| {
+        devices().iter().try_for_each(|device| measure(suite, kind, device))?;
+        ["updates", "mix"].into_iter().for_each(|case| ratios(suite, kind, case));
+        Ok(())
+    });
+    suite.finish(measured)
 }
 
 /// What the table holds, and the first key that nobody has inserted.

@@ -1,9 +1,10 @@
-//! A server in a process of its own: started, waited for, and gone when the run ends, however it ends.
+//! A server in a process of its own: started, waited for, and gone when the run ends, however it ends: SIGINT and SIGTERM included.
 
 use crate::error::{BenchError, on};
+use crate::interrupt;
 use crate::machine::resident_bytes_of;
+use crate::process::{self, TICKS_PER_SECOND};
 use rustix::process::{Pid, Signal, kill_process};
-use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -12,8 +13,6 @@ use std::time::{Duration, Instant};
 /// How long a server may take to start or to stop.
 const PATIENCE: Duration = Duration::from_secs(30);
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
-/// The kernel's unit in `/proc` (USER_HZ), the same on every architecture that we build for.
-const TICKS_PER_SECOND: f64 = 100.0;
 /// Of what it said before it failed.
 const LINES: usize = 6;
 
@@ -46,20 +45,16 @@ impl Server {
         let again = file.try_clone().map_err(on(&said))?;
         command.stdin(Stdio::null()).stdout(file).stderr(again);
         let program = PathBuf::from(command.get_program());
+        interrupt::pass();
         let child = command.spawn().map_err(on(&program))?;
+        interrupt::has_started(child.id(), stop);
         Ok(Server { name, child, said, stop })
     }
 
     /// Processor time that it and the processes that it started have used, those that have ended included.
     pub fn cpu_seconds(&self) -> f64 {
         let own = self.child.id();
-        let all: HashMap<u32, Stat> = std::fs::read_dir("/proc")
-            .into_iter()
-            .flatten()
-            .flatten()
-            .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-            .filter_map(|pid| Some((pid, Stat::read(pid)?)))
-            .collect();
+        let all = process::all();
         let is_of_it = |mut pid: u32| {
             while pid != own {
                 match all.get(&pid) {
@@ -94,26 +89,9 @@ impl Server {
     }
 }
 
-/// What `/proc/PID/stat` tells of a process.
-struct Stat {
-    parent: u32,
-    /// In user mode and in the kernel, its own and those of its children that have ended and were waited for.
-    ticks: u64,
-}
-
-impl Stat {
-    fn read(pid: u32) -> Option<Stat> {
-        let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        // The name, in parentheses, may hold anything.
-        let mut fields = text.rsplit_once(')')?.1.split_ascii_whitespace().skip(1);
-        let parent = fields.next()?.parse().ok()?;
-        let ticks = fields.skip(9).take(4).filter_map(|ticks| ticks.parse::<u64>().ok()).sum();
-        Some(Stat { parent, ticks })
-    }
-}
-
 impl Drop for Server {
     fn drop(&mut self) {
+        interrupt::pass();
         // It may have ended by itself: then there is nobody to signal, and it is only collected.
         let _ = kill_process(Pid::from_child(&self.child), self.stop);
         let start = Instant::now();
@@ -122,5 +100,6 @@ impl Drop for Server {
         }
         let _ = self.child.kill();
         let _ = self.child.wait();
+        interrupt::has_ended(self.child.id());
     }
 }

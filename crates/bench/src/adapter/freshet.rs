@@ -21,6 +21,7 @@ pub const KIND: Kind = Kind {
     is_available: || Ok(()),
     start: |setup| Ok(Box::new(Embedded::open(setup)?)),
     is_in_one_place: false,
+    has_one_index: false,
 };
 
 const NEVER: Ticket = Ticket(Cts::ZERO);

@@ -9,6 +9,7 @@ use super::wire::{self, Address, WireDriver, ask, ask_numbers};
 use super::{Adapter, Content, Driver, Facts, Kind, Loading, Missing, Setup, on_threads};
 use crate::error::BenchError;
 use crate::shape::{IndexShape, TableShape};
+use rustix::fs::{Access, access};
 use rustix::process::Signal;
 use std::path::PathBuf;
 use std::process::Command;
@@ -20,8 +21,11 @@ pub const KIND: Kind = Kind {
     is_available: || program().map(drop),
     start: |setup| Ok(Box::new(Wire::start(setup)?)),
     is_in_one_place: false,
+    has_one_index: false,
 };
 
+/// Names another program than this one.
+const PROGRAM_VARIABLE: &str = "FRESHET_BIN";
 /// Beside those of the drivers: loading, asking.
 const OWN_SESSIONS: usize = 64;
 
@@ -33,23 +37,33 @@ pub struct Wire {
     server: Server,
 }
 
+/// The program with the server.
 pub fn program() -> Result<PathBuf, Missing> {
-    if let Some(named) = std::env::var_os("FRESHET_BIN") {
-        return Ok(named.into());
+    if let Some(named) = std::env::var_os(PROGRAM_VARIABLE) {
+        return named_program(named.into());
     }
     match std::env::current_exe() {
         Ok(own) if own.file_name().is_some_and(|name| name == "freshet") => Ok(own),
         _ => Err(Missing {
             reason: "this program is not `freshet`, which has the server".into(),
-            remedy: "run `freshet bench`, or name the program in FRESHET_BIN".into(),
+            remedy: format!("run `freshet bench`, or name the program in {PROGRAM_VARIABLE}"),
         }),
     }
 }
 
+fn named_program(named: PathBuf) -> Result<PathBuf, Missing> {
+    if named.is_file() && access(&named, Access::EXEC_OK).is_ok() {
+        return Ok(named);
+    }
+    Err(Missing {
+        reason: format!("{PROGRAM_VARIABLE} names {}, which is no program", named.display()),
+        remedy: "name the program `freshet` by its path, or unset it and run `freshet bench`".into(),
+    })
+}
+
 /// A command of the program, which hears nothing of what is said to this one by the environment.
 pub fn program_command() -> Result<Command, BenchError> {
-    let program = program().map_err(|missing| BenchError::Machine(missing.reason))?;
-    let mut command = Command::new(program);
+    let mut command = Command::new(program()?);
     for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("FRESHET_")) {
         command.env_remove(name);
     }
@@ -148,5 +162,21 @@ impl Adapter for Wire {
 
     fn note(&self) -> String {
         format!("up to {} connections a thread, sessions beyond share them", self.connections)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_that_is_none_is_refused_with_the_variable_that_names_it() {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        for named in [PathBuf::from("/nonexistent"), PathBuf::from("/"), file.path().to_owned()] {
+            let missing = named_program(named.clone()).expect_err("no program").to_string();
+            assert!(missing.starts_with(&format!("FRESHET_BIN names {}, which", named.display())), "{missing}");
+        }
+        let own = std::env::current_exe().expect("this program");
+        assert_eq!(named_program(own.clone()).ok(), Some(own));
     }
 }

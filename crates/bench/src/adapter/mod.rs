@@ -40,6 +40,7 @@ use crate::device::LogFiles;
 use crate::error::{BenchError, on};
 use crate::log_plan::LogPlan;
 use crate::shape::{IndexShape, TableShape};
+use std::fmt;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicU64;
 
@@ -272,6 +273,25 @@ pub struct Missing {
     pub remedy: String,
 }
 
+impl Missing {
+    /// What a run says that goes on without it.
+    pub fn line(&self, name: &str) -> String {
+        format!("{name}: left out: {self}")
+    }
+}
+
+impl fmt::Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}; {}", self.reason, self.remedy)
+    }
+}
+
+impl From<Missing> for BenchError {
+    fn from(missing: Missing) -> BenchError {
+        BenchError::Machine(missing.to_string())
+    }
+}
+
 /// An adapter, not yet started.
 #[derive(Clone, Copy)]
 pub struct Kind {
@@ -281,6 +301,8 @@ pub struct Kind {
     pub start: fn(&Setup) -> Result<Box<dyn Adapter>, BenchError>,
     /// Its data lie where its log does.
     pub is_in_one_place: bool,
+    /// A table has its key and no other index.
+    pub has_one_index: bool,
 }
 
 impl Kind {
@@ -313,6 +335,7 @@ const fn left_out(name: &'static str, about: &'static str) -> Kind {
         },
         start: |_| Err(BenchError::Usage("this program was built without the peers".into())),
         is_in_one_place: true,
+        has_one_index: false,
     }
 }
 

@@ -22,6 +22,7 @@ pub const KIND: Kind = Kind {
     is_available: || Ok(()),
     start: |setup| Ok(Box::new(Native::open(setup)?)),
     is_in_one_place: false,
+    has_one_index: false,
 };
 
 /// Rows of one loading transaction.

@@ -24,6 +24,7 @@ pub const KIND: Kind = Kind {
     is_available: || programs().map(drop),
     start: |setup| Ok(Box::new(Postgres::start(setup)?)),
     is_in_one_place: false,
+    has_one_index: false,
 };
 
 const OWN_CONNECTIONS: usize = 16;
@@ -81,7 +82,7 @@ impl Postgres {
                 "postgres writes its files by itself, not to modelled or raw devices: leave it out, or give directories as --log".into(),
             ));
         }
-        let bin = programs().map_err(|missing| BenchError::Machine(missing.reason))?;
+        let bin = programs()?;
         let user = other_user()?;
         let data = setup.dir.join("postgres");
         let wal = setup.log.directories(&setup.dir).swap_remove(0);

@@ -14,6 +14,7 @@ pub const KIND: Kind = Kind {
     is_available: || Ok(()),
     start: |setup| Ok(Box::new(Store::open(setup)?)),
     is_in_one_place: true,
+    has_one_index: true,
 };
 
 /// Rows of one loading transaction.

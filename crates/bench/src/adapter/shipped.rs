@@ -20,8 +20,7 @@ impl Shipped {
     /// Ships to the server at `to`.
     pub fn start(dir: &Path, to: Address) -> Result<Shipped, BenchError> {
         let at = free_address()?;
-        let program = program().map_err(|missing| BenchError::Machine(missing.reason))?;
-        let mut command = Command::new(program);
+        let mut command = Command::new(program()?);
         let socket = Scratch::new(&std::env::temp_dir(), "freshet-ship")?;
         command.arg("ship").args(["--listen", &at.to_string(), "--to", &to.at.to_string()]);
         command.arg("--socket").arg(socket.path());

@@ -21,6 +21,7 @@ pub const KIND: Kind = Kind {
     is_available: || Ok(()),
     start: |setup| Ok(Box::new(Sqlite::open(setup)?)),
     is_in_one_place: true,
+    has_one_index: false,
 };
 
 /// Rows of one loading transaction.

@@ -1,0 +1,42 @@
+//! What does the kernel tell of a process, and which ones did this one start?
+
+use rustix::process::getpid;
+use std::collections::HashMap;
+
+/// The kernel's unit in `/proc` (USER_HZ), the same on every architecture that we build for.
+pub(crate) const TICKS_PER_SECOND: f64 = 100.0;
+
+/// What `/proc/PID/stat` tells of a process.
+pub(crate) struct Stat {
+    pub parent: u32,
+    /// It has ended, and nobody has asked yet how.
+    pub has_ended: bool,
+    /// In user mode and in the kernel, its own and those of its children that have ended and were waited for.
+    pub ticks: u64,
+}
+
+impl Stat {
+    fn read(pid: u32) -> Option<Stat> {
+        let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        // The name, in parentheses, may hold anything.
+        let mut fields = text.rsplit_once(')')?.1.split_ascii_whitespace();
+        let has_ended = matches!(fields.next()?, "Z" | "X");
+        let parent = fields.next()?.parse().ok()?;
+        let ticks = fields.skip(9).take(4).filter_map(|ticks| ticks.parse::<u64>().ok()).sum();
+        Some(Stat { parent, has_ended, ticks })
+    }
+}
+
+/// Every process that there is, by its number.
+pub(crate) fn all() -> HashMap<u32, Stat> {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    numbers.filter_map(|pid| Some((pid, Stat::read(pid)?))).collect()
+}
+
+/// The processes that this one started itself and that run.
+pub(crate) fn children() -> Vec<u32> {
+    let own = getpid().as_raw_nonzero().get() as u32;
+    let runs = |stat: &Stat| stat.parent == own && !stat.has_ended;
+    all().into_iter().filter(|(_, stat)| runs(stat)).map(|(pid, _)| pid).collect()
+}
