@@ -526,7 +526,11 @@ pub fn plan_loops(from: &mut From, mut conditions: Vec<Expr>, order: &[(u16, Wan
             let keyed = outer.as_ref().unwrap_or(&now);
             let choice = path(from, source, keyed, &|s| done[usize::from(s)], &wanted);
             looks_through_many(from, source, outer_rows, &mut loops);
-            outer_rows *= rows_of_path(from, source, keyed, &choice, depth == 0);
+            let rows = rows_of_path(from, source, keyed, &choice, depth == 0);
+            let is_again = depth > 0 && from.scope.sources[usize::from(source)].table.is_some();
+            let is_led = choice.rank.one_row || choice.keyed.iter().any(|&at| keyed[at].mentions(|s| s != source));
+            loops.rescans |= is_again && !is_led && outer_rows * rows > LOOKS_MAX;
+            outer_rows *= rows;
             choice
         };
         let answered = outer.as_mut().unwrap_or(&mut now);
@@ -560,6 +564,10 @@ pub fn plan_loops(from: &mut From, mut conditions: Vec<Expr>, order: &[(u16, Wan
     }
     loops
 }
+
+/// Rows of a stored table that may be looked at along an index by conditions that say nothing of the loops outside of it, again for each of their rows:
+/// about as long as it takes to plan a hash join.
+const LOOKS_MAX: f64 = 100_000.0;
 
 /// Rows of the outer loops for each of which a computed source may be looked through.
 const FEW_OUTER_ROWS: f64 = 10.0;
