@@ -361,6 +361,7 @@ impl Connection {
             return None;
         }
         self.limit_statement();
+        self.look_at_snapshot();
         let is_new = self.conversation().is_new_work();
         let place = self.shared.long.place(is_new);
         Some(place.map(|place| Need::Place(Box::pin(place))))
@@ -494,9 +495,17 @@ impl Connection {
             self.statement_limit = None;
         }
         self.idle_limit = self.new_idle_limit();
-        let reads_on = self.conversation().reads_on();
-        self.snapshot_look = reads_on.then(|| Box::pin(tokio::time::sleep(SNAPSHOT_LOOK)));
+        self.look_at_snapshot();
         Need::Room
+    }
+
+    /// Looks from now on whether the snapshot stands by which a statement reads on.
+    fn look_at_snapshot(&mut self) {
+        if self.conversation().reads_on() {
+            self.snapshot_look.get_or_insert_with(|| Box::pin(tokio::time::sleep(SNAPSHOT_LOOK)));
+        } else {
+            self.snapshot_look = None;
+        }
     }
 
     /// Whether the statement whose answer is sent can still fail.
@@ -548,7 +557,7 @@ impl Connection {
 
     /// The session ends: rows that are left are not sent any more.
     async fn fatal(&mut self, error: &SqlError) {
-        self.conversation().drop_rows();
+        self.conversation().stop_reading();
         self.output().error(Severity::Fatal, error);
         self.farewell().await;
     }
@@ -857,6 +866,9 @@ impl Connection {
     /// Whether the snapshot of the statement whose rows are sent was ended. Its session does nothing meanwhile that would tell it, and what the snapshot
     /// keeps is kept for as long as nobody has noticed.
     fn poll_snapshot(&mut self, cx: &mut Context<'_>) -> bool {
+        if self.snapshot_look.is_some() && !self.conversation().reads_on() {
+            self.snapshot_look = None;
+        }
         while let Some(look) = &mut self.snapshot_look
             && look.as_mut().poll(cx).is_ready()
         {
@@ -876,6 +888,9 @@ impl Connection {
         {
             self.statement_limit = None;
             return Poll::Ready(Event::StatementTimeout);
+        }
+        if self.poll_snapshot(cx) {
+            return Poll::Ready(Event::SnapshotEnded);
         }
         while self.input.len() < READ_AHEAD_BYTES {
             if let Event::Gone = ready!(self.poll_input(Travels::Now, cx)) {

@@ -387,17 +387,33 @@ impl Conversation {
         self.work.as_ref().is_some_and(|work| matches!(work.stage, Stage::CopyIn { .. } | Stage::CopyOut))
     }
 
+    /// Nobody takes more rows of a statement that would read on: it ends, with its snapshot and its locks.
+    pub fn stop_reading(&mut self) {
+        self.drop_rows();
+        if self.reads_on() {
+            self.session.fail();
+        }
+    }
+
     /// Whether the statement whose rows are sent reads on when they have been taken.
     pub fn reads_on(&self) -> bool {
-        self.work.as_ref().is_some_and(|work| matches!(work.stage, Stage::SendingPart { .. } | Stage::CopyOut))
+        let reads_on = |work: &Work| match work.stage {
+            Stage::SendingPart { .. } | Stage::CopyOut => true,
+            Stage::Running => work.gave_part,
+            _ => false,
+        };
+        self.work.as_ref().is_some_and(reads_on)
     }
 
     /// Whether what has not been sent yet can be taken back, and the statement told to have failed: the rows are all that it gives, or its transaction
     /// is still open and fails with it. Where a change is committed, its rows are owed.
     pub fn can_take_rows_back(&self) -> bool {
         let is_open = self.has_open_transaction();
-        let is_sending = |work: &Work| matches!(work.stage, Stage::Sending { .. } | Stage::SendingPart { .. });
-        let can = |work: &Work| is_sending(work) && (work.only_reads || is_open);
+        let can = |work: &Work| match work.stage {
+            Stage::SendingPart { .. } => true,
+            Stage::Sending { .. } => work.only_reads || is_open,
+            _ => false,
+        };
         self.work.as_ref().is_some_and(can)
     }
 

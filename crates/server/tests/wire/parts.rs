@@ -209,3 +209,29 @@ fn an_unread_query_gives_way_to_updates() {
     let last = "update parts_pinned set v = -1 where id <= 1000";
     assert_eq!(writer.query(last)[0], Reply::Complete("UPDATE 1000".into()));
 }
+
+/// Nothing is committed before the last part: a cancel ends it whatever it has locked.
+#[test]
+fn what_locks_rows_and_is_not_read_can_be_cancelled() {
+    let fixture = Fixture::new(|_| {});
+    let mut watcher = Client::connect(fixture.server.local_addr());
+    watcher.query("create table parts_locked(id int primary key, note text)");
+    watcher.query("insert into parts_locked select g, repeat('n', 400) from generate_series(1, 60000) g");
+    watcher.query("set lock_timeout = '20s'");
+    let mut unread = Client::connect(fixture.server.local_addr());
+    let locking = "select * from (select * from parts_locked for update) s";
+    for setup in ["select 1", "set statement_timeout = '300ms'"] {
+        unread.query(setup);
+        unread.send(&query(locking));
+        assert!(matches!(unread.read(), Reply::Columns(_)));
+        if setup == "select 1" {
+            unread.cancel();
+        }
+        let update = "update parts_locked set note = '' where id = 60000";
+        assert_eq!(watcher.query(update)[0], Reply::Complete("UPDATE 1".into()), "{setup}");
+        let (_, end) = take_rows(&mut unread, |_, _| true);
+        let is_whole = end == Reply::Complete("SELECT 60000".into());
+        assert!(is_whole || matches!(&end, Reply::Error(_, state, _) if state == "57014"), "{setup}: {end:?}");
+        unread.read();
+    }
+}

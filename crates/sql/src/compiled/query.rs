@@ -136,7 +136,7 @@ impl Query {
             && self.grouping.is_none()
             && self.sort.is_empty()
             && !self.distinct
-            && self.locks.is_empty()
+            && !self.locks_rows()
     }
 
     /// Whether it locks rows, or a query in its FROM does.
@@ -247,17 +247,24 @@ fn run_all(query: &Query, run: &mut Run<'_>, rows: &mut RowSet) -> Result<(), Ha
     }
     if run.scratch.gives_parts && query.gives_as_found() {
         let cursor = access::open(&query.view(0), run)?;
-        return give(query, Paused { cursor, limits }, run, rows);
+        return give(query, Paused { cursor, limits, part_bytes: PART_BYTES }, run, rows);
     }
     let mut output = Output::new(query, limits, rows, run.env);
     descend(query, 0, run, &mut |run: &mut Run<'_>| output.take(run))?;
     output.finish(run)
 }
 
+/// Messages that are worth to be sent while the rest is computed: no more than a result keeps for the next one. Each part after that is twice as large, as
+/// each waits in the queue of long statements for its turn; a sixty-fourth of the memory limit at most, so that a full database can be read.
+const PART_BYTES: usize = 512 << 10;
+const PART_BYTES_MAX: usize = 8 << 20;
+const PARTS_OF_LIMIT: u64 = 64;
+
 /// Where a run stopped to give a part of its rows.
 pub struct Paused {
     cursor: access::Cursor,
     limits: Limits,
+    part_bytes: usize,
 }
 
 /// Goes on with a run that stopped, in the same statement of the same session, with the same scratch. `rows` are those of the next part.
@@ -268,7 +275,7 @@ pub fn go_on(query: &Query, paused: Paused, run: &mut Run<'_>, rows: &mut RowSet
 
 /// Gives rows until they are a part of the result, or all that are left.
 fn give(query: &Query, from: Paused, run: &mut Run<'_>, rows: &mut RowSet) -> Result<(), Halt> {
-    let Paused { mut cursor, limits } = from;
+    let Paused { mut cursor, limits, part_bytes } = from;
     let (step, view) = (&query.steps[0], query.view(0));
     let mut output = Output::new(query, limits, rows, run.env);
     while access::next(&view, &mut cursor, run)? {
@@ -278,8 +285,11 @@ fn give(query: &Query, from: Paused, run: &mut Run<'_>, rows: &mut RowSet) -> Re
         if output.take(run)? == Flow::Stop {
             break;
         }
-        if output.rows.is_part() {
-            run.scratch.paused = Some(Paused { cursor, limits: output.limits });
+        if output.rows.message_bytes() >= part_bytes {
+            let limit = run.env.engine.as_ref().map_or(0, |engine| engine.memory_limit().limit_bytes);
+            let most = PART_BYTES_MAX.min((limit / PARTS_OF_LIMIT) as usize);
+            let part_bytes = (2 * part_bytes).min(most).max(PART_BYTES);
+            run.scratch.paused = Some(Paused { cursor, limits: output.limits, part_bytes });
             break;
         }
     }

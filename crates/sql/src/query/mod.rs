@@ -443,8 +443,10 @@ impl DataFusionStatement {
             return Ok(running);
         }
         let was_per_row = self.is_per_row();
-        let (first, parts, query, explaining) = match self.started(context, explaining, started) {
-            Err(error) if self.leaves_joining(&error, was_per_row) => self.started(context, explaining, started)?,
+        let (first, parts, query, explaining) = match self.started(context, explaining, started, was_per_row) {
+            Err(error) if self.leaves_joining(&error, was_per_row) => {
+                self.started(context, explaining, started, was_per_row)?
+            }
             run => run?,
         };
         let statement = self.clone();
@@ -469,13 +471,14 @@ impl DataFusionStatement {
         context: &mut RoadContext<'_>,
         explaining: Option<Options>,
         started: Instant,
+        was_per_row: bool,
     ) -> Result<(Part, VecDeque<Part>, Option<run::Query>, Option<Explaining>), SqlError> {
         let mut parts = self.parts(context)?;
         let first = parts.pop_front().expect("invariant: the statement itself is a part");
         let mut explaining = explaining.map(|options| Explaining::new(options, started));
         let may_be_too_wide = first.plan.as_ref().is_none_or(fixed::may_be_too_wide);
         let giving = match explaining.is_none() && parts.is_empty() {
-            true => self.giving(&first.action, context, may_be_too_wide, self.is_per_row()),
+            true => self.giving(&first.action, context, may_be_too_wide, was_per_row),
             false => run::Giving::Whole,
         };
         let query = start_query(&first, context, explaining.as_mut(), giving)?;
@@ -681,6 +684,9 @@ impl InProgress {
 
     /// Whether the statement, planned in another way, may not meet the error; it is from now on.
     fn is_to_run_again(&self, error: &SqlError) -> bool {
+        if self.given > 0 {
+            return false;
+        }
         if error.sqlstate == fixed::TOO_WIDE && !self.is_wide {
             self.statement.is_wide.store(true, Ordering::Relaxed);
             return true;

@@ -367,8 +367,10 @@ pub enum Giving {
     Parts,
 }
 
-/// A part is given once it takes so much, or an eighth of the query's limit: as long as the machine needs for a switch of threads a thousand times.
-const PART_BYTES: usize = 4 << 20;
+/// A part is given once it takes so much, each after the first twice as much, as each waits in the queue of long statements for its turn; an eighth of
+/// the query's limit at most.
+const PART_BYTES: usize = 1 << 20;
+const PART_BYTES_MAX: usize = 4 << 20;
 
 /// What is run.
 pub enum Work {
@@ -393,7 +395,8 @@ async fn collect(
     };
     let task = task(memory_mb, account)?;
     let mut result = MemoryConsumer::new("result").register(task.memory_pool());
-    let part_bytes = PART_BYTES.min(memory_mb.saturating_mul(1 << 20) / 8);
+    let part_bytes_max = PART_BYTES_MAX.min(memory_mb.saturating_mul(1 << 20) / 8);
+    let mut part_bytes = PART_BYTES.min(part_bytes_max);
     let mut stream = execute_stream(physical, task)?;
     let mut batches = Vec::new();
     while let Some(batch) = stream.next().await {
@@ -403,6 +406,7 @@ async fn collect(
         if let Some(shared) = parts.filter(|_| result.size() >= part_bytes) {
             let batches = std::mem::take(&mut batches);
             shared.give(Collected { batches, is_last: false, _held: result.take() }).await;
+            part_bytes = (2 * part_bytes).min(part_bytes_max);
         }
     }
     Ok(Collected { batches, is_last: true, _held: result })

@@ -28,8 +28,6 @@ const LENGTH_BYTES: usize = 4;
 const MESSAGE_BYTES_MAX: usize = i32::MAX as usize;
 /// Room that is made for a cell beside the bytes of its value; every number's form fits.
 const ROOM_BYTES: usize = 128;
-/// So much is worth to be sent while the rest is computed; less than what is kept from one result to the next.
-const PART_BYTES: usize = 512 << 10;
 const NULL: [u8; LENGTH_BYTES] = (-1i32).to_be_bytes();
 
 /// The message that is being written, and how.
@@ -67,10 +65,10 @@ impl RowSet {
         self.is_sent = false;
     }
 
-    /// Whether the messages are enough to be sent before the others.
+    /// What the messages take so far.
     #[inline]
-    pub(crate) fn is_part(&self) -> bool {
-        self.is_sent && self.heap.len() >= PART_BYTES
+    pub(crate) fn message_bytes(&self) -> usize {
+        if self.is_sent { self.heap.len() } else { 0 }
     }
 
     /// The rows as messages, if that is what they became.
