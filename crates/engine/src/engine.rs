@@ -855,6 +855,19 @@ fn open(io: Arc<dyn Io>, clock: Arc<dyn Clock>, mut options: Options, has_thread
 const PROGRAM_GROWTH_BYTES: u64 = 8 << 20;
 /// How often it is looked how much is resident: a look takes the kernel 20 us.
 const RESIDENT_EVERY: Duration = Duration::from_millis(20);
+/// More than this that nobody accounts for, and more than half of the reserve, is not left to the allocator.
+const UNACCOUNTED_MAX_BYTES: u64 = 64 << 20;
+
+/// An allocator that defers what it gives back to the system (mimalloc does, for some milliseconds) does so when next it has something large to see to:
+/// in a process that rests, never. What one statement's values took then stood against the limit, and kept every new session out. So something large is
+/// taken, which costs no page as nobody writes to it, and freed.
+fn make_allocator_give_back() {
+    let mut large = Vec::<u8>::new();
+    if large.try_reserve_exact(UNACCOUNTED_MAX_BYTES as usize).is_ok() {
+        drop(std::hint::black_box(large));
+    }
+}
+
 /// How long upkeep rests when there was nothing to do: longer each time, so that a database in which nothing changes costs nearly nothing.
 const REST_MIN: Duration = Duration::from_millis(5);
 const REST_MAX: Duration = Duration::from_millis(20);
@@ -1105,7 +1118,11 @@ impl Inner {
         let unfilled = budget.used_for(Kind::LogBuffers).saturating_sub(self.core.log.buffer_bytes());
         let accounted = budget.used_bytes() - unaccounted.bytes();
         let resident = resident_bytes() + unfilled;
-        unaccounted.hold(resident.saturating_sub(accounted), Claim::Forced);
+        let beyond = resident.saturating_sub(accounted);
+        unaccounted.hold(beyond, Claim::Forced);
+        if beyond > UNACCOUNTED_MAX_BYTES.max(budget.reserve_bytes() / 2) {
+            make_allocator_give_back();
+        }
     }
 
     /// What a restart would sort.

@@ -10,7 +10,7 @@ use crate::bind::change::is_select;
 use crate::bind::expr::SessionLiteral;
 use crate::bind::init::InitBinding;
 use crate::bind::{Bind, Binder, Refusal, not_compiled};
-use crate::compiled::change::{Delete, Insert, Update};
+use crate::compiled::change::{Delete, Insert, InsertSource, Update};
 use crate::compiled::init::Init;
 use crate::compiled::lock::TableLocks;
 use crate::compiled::query::Query;
@@ -184,6 +184,21 @@ impl Plan {
                 | Plan::Other(_)
                 | Plan::SetConfig(_)
         )
+    }
+
+    /// Not known beforehand to be over soon: it finds rows, or is given many.
+    pub fn may_be_long(&self) -> bool {
+        const MANY: usize = 64;
+        match self {
+            Plan::Select(query) => !query.finds_one(),
+            Plan::Insert(insert) => match &insert.source {
+                InsertSource::Values(rows) => rows.len() > MANY,
+                InsertSource::Query(query, _) => !query.finds_one(),
+            },
+            Plan::Update(_) | Plan::Delete(_) => true,
+            Plan::Init(init) => init.then.may_be_long(),
+            _ => false,
+        }
     }
 
     /// Its rows are all that it gives, one after the other as they are found: who sends them need not keep them.

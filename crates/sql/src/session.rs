@@ -206,7 +206,7 @@ enum Pending {
         gave_part: bool,
     },
     /// A compiled query that has given a part of its rows goes on.
-    Giving(Giving),
+    Giving(Box<Giving>),
     /// Commit again.
     Commit(Commit),
     Checkpoint(Arc<Background>),
@@ -1058,7 +1058,7 @@ impl Session {
             Some(Pending::Road { statement, parameters, running, gave_part }) => {
                 self.drive(statement, parameters, running, gave_part, rows)
             }
-            Some(Pending::Giving(giving)) => self.go_on_giving(giving, rows),
+            Some(Pending::Giving(giving)) => self.go_on_giving(*giving, rows),
             Some(Pending::Commit(commit)) => self.commit(commit),
             Some(Pending::Copy) => self.go_on_copying(),
             Some(Pending::Checkpoint(background)) => match background.result() {
@@ -1423,6 +1423,10 @@ impl Session {
         parameters: &[Datum],
         rows: &mut RowSet,
     ) -> Result<Step, SqlError> {
+        if self.inline_limit.is_some() && statement.uses_sequences && statement.plan.may_be_long() {
+            // It would begin anew, and what it had taken of a sequence by then is not given back.
+            return Ok(self.too_long(statement, parameters));
+        }
         self.interrupt.limit_inline(self.inline_limit);
         let mut scratch = Scratch::of_thread();
         scratch.gives_parts = takes_parts(statement, rows) && matches!(statement.plan, Plan::Select(_));
@@ -1469,7 +1473,7 @@ impl Session {
             return Err(self.statement_failed(error.into()));
         }
         let durable = self.depends_on(self.inner.dependency());
-        self.pending = Some(Box::new(Pending::Giving(giving)));
+        self.pending = Some(Box::new(Pending::Giving(Box::new(giving))));
         Ok(Step::Part(durable))
     }
 

@@ -50,6 +50,33 @@ fn ends_well(server: Running) {
     assert_eq!(code, Some(0), "{told}");
 }
 
+/// What a statement's values took goes back to the system, though nothing else happens: it stands against the limit until then.
+#[test]
+fn large_values_keep_nobody_out_for_long() {
+    let directory = tempfile::tempdir().expect("a scratch directory");
+    let data = directory.path().join("data");
+    let served = with(&data, &["--workers", "2", "--memory-limit", "256MiB", "--log-size", "64MiB"]);
+    let server = Running::listening(served);
+    let mut client = Client::connect(server.address);
+    // Two values of 300 MB.
+    assert_eq!(client.value("select length(upper(repeat('ab', 150000000)))"), "300000000");
+    drop(client);
+    let resident_mib = || -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", server.child.id())).expect("it runs");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("what is resident");
+        line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") >> 10
+    };
+    let end = Instant::now() + Duration::from_secs(20);
+    while resident_mib() >= 256 {
+        assert!(Instant::now() < end, "{} MiB are resident", resident_mib());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    // It is looked how much is resident every 20 ms.
+    std::thread::sleep(Duration::from_millis(500));
+    assert_eq!(Client::connect(server.address).value("select 1"), "1");
+    ends_well(server);
+}
+
 #[test]
 fn a_limit_on_threads_ends_nothing() {
     let directory = tempfile::tempdir().expect("a scratch directory");

@@ -257,3 +257,20 @@ fn results_behind_a_full_output_are_described_once() {
     }
     assert_eq!(replies.last(), Some(&Reply::Ready('I')));
 }
+
+/// What takes longer than a worker has for it runs on a thread of its own, from its beginning, so that it takes nothing of a sequence twice.
+#[test]
+fn a_long_statement_takes_each_value_of_a_sequence_once() {
+    let mut client = connect();
+    client.query("create table simple_serial(id serial primary key, x int)");
+    for from in [0, 10_000] {
+        let insert =
+            format!("insert into simple_serial(x) select g from generate_series({}, {}) g", from + 1, from + 10_000);
+        assert_eq!(client.query(&insert)[0], Reply::Complete("INSERT 0 10000".into()));
+    }
+    let values: Vec<String> = (1..=5_000).map(|x| format!("({x})")).collect();
+    client.query(&format!("insert into simple_serial(x) values {}", values.join(", ")));
+    assert_eq!(client.value("select concat(min(id), ' ', max(id), ' ', count(*)) from simple_serial"), "1 25000 25000");
+    assert_eq!(client.value("select count(nextval('simple_serial_id_seq')) from simple_serial"), "25000");
+    assert_eq!(client.value("select nextval('simple_serial_id_seq')"), "50001");
+}

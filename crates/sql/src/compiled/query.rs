@@ -157,14 +157,19 @@ impl Query {
     /// Whether it is known beforehand to give a handful of rows.
     pub fn gives_few(&self) -> bool {
         const FEW: i64 = 100;
+        matches!(self.limit, Some(Expr::Const(Datum::Int(n))) if n <= FEW)
+            || self.grouping.as_ref().is_some_and(|grouping| grouping.keys.is_empty())
+            || self.finds_one()
+    }
+
+    /// Whether each source gives one row at most.
+    pub fn finds_one(&self) -> bool {
         let is_one = |step: &Step| match &step.access {
             Access::Unique { .. } => true,
             Access::Values(rows) => rows.len() <= 1,
             _ => false,
         };
-        matches!(self.limit, Some(Expr::Const(Datum::Int(n))) if n <= FEW)
-            || self.grouping.as_ref().is_some_and(|grouping| grouping.keys.is_empty())
-            || self.steps.iter().all(is_one)
+        self.steps.iter().all(is_one)
     }
 
     fn reads_much(&self) -> bool {
