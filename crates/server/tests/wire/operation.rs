@@ -258,7 +258,7 @@ fn connections_that_want_all_descriptors_do_not_end_the_server() {
     let silent: Vec<_> = (0..400).map(|_| Client::open(server.address)).collect();
     // Several segments of the log.
     for id in 0..60 {
-        let insert = format!("insert into kept values ({id}, repeat('x', 100000))");
+        let insert = format!("insert into kept values ({id}, repeat('x', 50000))");
         assert_eq!(client.query(&insert)[0], Reply::Complete("INSERT 0 1".into()));
     }
     drop(silent);
