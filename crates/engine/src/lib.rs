@@ -55,6 +55,9 @@ mod waiters;
 #[cfg(all(test, shuttle))]
 #[path = "log/parking.rs"]
 mod parking;
+#[cfg(all(test, shuttle))]
+#[path = "log/attendance.rs"]
+mod attendance;
 /// Of recovery, the latch of a page.
 #[cfg(all(test, loom))]
 #[path = "replay/latch.rs"]

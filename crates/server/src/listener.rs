@@ -19,7 +19,7 @@ use crate::link::host::Host;
 use crate::local::LocalListener;
 use crate::logging;
 use crate::pgwire::choice::Together;
-use crate::pgwire::connection::{Connection, Shared};
+use crate::pgwire::connection::{self, Connection, Shared};
 use crate::pgwire::long::LongStatements;
 use crate::pgwire::registry::Registry;
 use crate::pgwire::scram;
@@ -29,6 +29,7 @@ use crate::recovery::Recovery;
 use crate::tls::{Tls, TlsFiles};
 use crate::watched::Watched;
 use freshet_db::Database;
+use freshet_engine::log::Attendant;
 use std::cell::Cell;
 use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
@@ -371,6 +372,14 @@ fn current_thread() -> std::io::Result<tokio::runtime::Runtime> {
 
 // ---- workers
 
+/// An event loop that tells the log whether it has something to do.
+fn worker_runtime(attendant: &Arc<Attendant>) -> std::io::Result<tokio::runtime::Runtime> {
+    let (rests, works) = (attendant.clone(), attendant.clone());
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    builder.on_thread_park(move || rests.rests()).on_thread_unpark(move || works.works());
+    builder.enable_all().build()
+}
+
 fn start_worker(
     number: usize,
     database: &Database,
@@ -381,7 +390,8 @@ fn start_worker(
     let (sender, receiver) = mpsc::unbounded_channel();
     let (link_sender, link_receiver) = mpsc::unbounded_channel();
     let host = host.clone();
-    let runtime = current_thread()?;
+    let attendant = Arc::new(shared.engine.attendant());
+    let runtime = worker_runtime(&attendant)?;
     let database = database.clone();
     let shared = shared.clone();
     let activity = shared.activity.clone();
@@ -392,7 +402,7 @@ fn start_worker(
             sessions.spawn_local(take_links(link_receiver, host, number));
             turn::begin(together, move |arrived| activity.latency.add(arrived.elapsed()));
             // Ends once the reception is gone and every session and link has ended.
-            runtime.block_on(turns(sessions));
+            runtime.block_on(turns(sessions, &attendant));
         },
     )?;
     let worker = Worker {
@@ -405,7 +415,7 @@ fn start_worker(
 }
 
 /// One turn after the other. Sessions for which something came at the end of one have theirs before the reactor looks at the sockets again.
-async fn turns(mut sessions: LocalSet) {
+async fn turns(mut sessions: LocalSet, attendant: &Attendant) {
     let _stop = StopOnPanic;
     poll_fn(|cx| {
         let mut polled = Pin::new(&mut sessions).poll(cx);
@@ -413,6 +423,7 @@ async fn turns(mut sessions: LocalSet) {
             polled = Pin::new(&mut sessions).poll(cx);
             turn::end();
         }
+        attendant.turns(connection::take_served());
         polled
     })
     .await;

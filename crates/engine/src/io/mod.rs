@@ -10,6 +10,7 @@
 //! | [`shut`] | files that are open only while they are needed |
 //! | [`ReadOnly`] | files of another world, to be read only |
 //! | [`sockets`] | bytes of many sockets, by one system call |
+//! | [`urgency`] | how soon a thread gets a processor |
 //! | [`mem`] | an in-memory twin that loses, reorders and tears what was not flushed |
 //!
 //! What every implementation promises:
@@ -29,6 +30,7 @@ pub mod os;
 mod readonly;
 pub mod shut;
 pub mod sockets;
+pub mod urgency;
 
 use rustix::io::Errno;
 use std::hash::{BuildHasher, Hasher};

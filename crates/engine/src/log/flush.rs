@@ -5,8 +5,9 @@
 //!  filling ----------------------> closing ----------------> in flight: write, sync ----------------------> durable
 //! ```
 //!
-//! There is no commit delay: an epoch closes when a device with staged frames is free, so what arrives during one flush
-//! is the next group. Any thread may step; each part is done by whoever gets its lock.
+//! An epoch closes when a device with staged frames is free, so what arrives during one flush is the next group. There is no commit delay to set; a
+//! driver lets commits come together only while that holds up nobody, or little beside what else there is to do ([`super::attendance`]).
+//! Any thread may step; each part is done by whoever gets its lock.
 //!
 //! 1. At most two epochs are in flight, so e+2 is submitted only when e is complete.
 //! 2. Epochs become durable in order: the front of `in_flight` only.
@@ -31,6 +32,8 @@ use crate::io::{AlignedBuf, BLOCK_BYTES, Clock, File, FlushWay, Io, Lock};
 use crate::planted::{self, Bug};
 use crate::sync::give_way;
 
+use super::attendance::{self, Attendance, LooksUp, Mix};
+use super::attendant::Attendant;
 use super::buffers::{self, LIVE_EPOCHS, StageSlot};
 use super::epoch::CommitClock;
 use super::group::{self, GroupHeader, Participant, group_bytes, header_bytes};
@@ -108,6 +111,11 @@ pub struct Log {
     parking: Parking,
     /// Drivers that let more come together: see [`Log::linger`].
     lingering: AtomicUsize,
+    pub(super) attendance: Attendance,
+    /// How long they let commits come together that somebody waits for; zero where processors are many.
+    pub(super) patience_us: u64,
+    /// When somebody waited for the last epoch that is waited for, first.
+    asked_at_us: AtomicU64,
     /// Apart from the drivers: commits never wake whoever prepares.
     prepare_parking: Parking,
     locks: Vec<Arc<Vec<Box<dyn Lock>>>>,
@@ -165,6 +173,7 @@ struct Sealer {
     gathered: Vec<Option<AlignedBuf>>,
     participants: Vec<Participant>,
     chain: Chain,
+    mix: Mix,
     /// The log's start never goes back below what a manifest has saved.
     start_epoch: Epoch,
 }
@@ -243,6 +252,7 @@ impl Log {
                 gathered: gathered_of_none,
                 participants,
                 chain: beginning.chain,
+                mix: Mix::default(),
                 start_epoch: beginning.start_epoch,
             }),
             in_flight: Mutex::new(InFlight {
@@ -258,6 +268,9 @@ impl Log {
             stage_waiters: StageWaiters::new(),
             parking: Parking::default(),
             lingering: AtomicUsize::new(0),
+            attendance: Attendance::default(),
+            asked_at_us: AtomicU64::new(0),
+            patience_us: attendance::patience_us(std::thread::available_parallelism().map_or(1, usize::from)),
             prepare_parking: Parking::default(),
             locks: beginning.locks,
             process: AtomicU32::new(std::process::id()),
@@ -272,6 +285,11 @@ impl Log {
     /// Claims a worker slot whose frames go to this device.
     pub fn worker_on(self: &Arc<Self>, device: DeviceId) -> Result<Worker, LogError> {
         Worker::new(self, self.commit.claim_of(usize::from(device.0), self.devices.len()))
+    }
+
+    /// A thread that begins to serve sessions; it rests.
+    pub fn attendant(self: &Arc<Self>) -> Attendant {
+        Attendant::new(self)
     }
 
     /// The last cts drawn.
@@ -493,13 +511,46 @@ impl Log {
 
     /// Someone waits for `epoch`.
     pub(super) fn request(&self, epoch: Epoch) {
-        if self.note_request(epoch) {
+        if self.note_request(epoch) && !self.attendance.is_patient() {
             self.wake_if_parked();
         }
     }
 
     fn note_request(&self, epoch: Epoch) -> bool {
-        self.requested.load(Ordering::SeqCst) < epoch.0 && self.requested.fetch_max(epoch.0, Ordering::SeqCst) < epoch.0
+        if self.requested.load(Ordering::SeqCst) >= epoch.0 {
+            return false;
+        }
+        // Before the request, which tells whoever reads it that this is its time. Of two who ask at once either's will do.
+        self.asked_at_us.store(self.clock.monotonic_us(), Ordering::SeqCst);
+        self.requested.fetch_max(epoch.0, Ordering::SeqCst) < epoch.0
+    }
+
+    fn is_asked_for(&self, epoch: Epoch) -> bool {
+        self.requested.load(Ordering::SeqCst) >= epoch.0
+    }
+
+    /// How long what is asked for may wait for more, unless all attendants rest before.
+    fn patience_left_us(&self) -> u64 {
+        let until_us = self.asked_at_us.load(Ordering::SeqCst) + self.patience_us;
+        until_us.saturating_sub(self.clock.monotonic_us())
+    }
+
+    /// An attendant looks up from its work.
+    pub(super) fn attended(&self, how: LooksUp) {
+        if !self.parking.is_anyone_parked() {
+            return;
+        }
+        let lingers = self.lingering.load(Ordering::SeqCst) > 0;
+        let epoch = self.open_epoch();
+        let is_due = match self.is_asked_for(epoch) {
+            true if how == LooksUp::RestsLast => self.attendance.is_first_rest_in(epoch),
+            true if how == LooksUp::Turns && self.patience_left_us() > 0 => false,
+            true => !lingers && self.attendance.is_first_to_tell_of(epoch),
+            false => !lingers && self.attendance.is_to_tell_of_frames(),
+        };
+        if is_due {
+            self.parking.wake();
+        }
     }
 
     // ---- the state machine ----
@@ -587,6 +638,7 @@ impl Log {
     pub fn flush_inline(&self, cts: Cts) -> Result<bool, LogError> {
         // No driver is woken: it would contend for what this thread is about to do.
         self.note_request(cts.epoch());
+        self.durable_waiters.note_one();
         let outcome = loop {
             if self.durable() >= cts.epoch() {
                 break Ok(true);
@@ -606,6 +658,7 @@ impl Log {
     /// leaves undone is a driver's once somebody waits for it.
     pub fn flush_once(&self, cts: Cts) {
         self.note_request(cts.epoch());
+        self.durable_waiters.note_one();
         // To prepare a little, to seal, and to write and to sync a group a device.
         for _ in 0..2 + 2 * self.devices.len() {
             if self.durable() >= cts.epoch() || self.step() != Progress::Worked {
@@ -644,50 +697,54 @@ impl Log {
     }
 
     /// After frames were staged. A device that is flushing needs no wake: whoever completes the flush looks again. Nor does a driver that
-    /// lingers: it will look.
+    /// lingers: it will look. And while attendants are at work, one of them tells the driver.
     pub(super) fn wake_for_frames(&self, device: DeviceId) {
         if self.parking.is_anyone_parked()
             && self.lingering.load(Ordering::SeqCst) == 0
             && self.device(device).outstanding.load(Ordering::SeqCst) == 0
+            && !self.attendance.leave_telling()
         {
             self.parking.wake();
         }
     }
 
-    /// Sleeps a little if there is something staged that nobody waits for yet: a flush costs the same for one commit and for a thousand, and
-    /// takes its time from whoever works. Who waits ends it at once, so it delays nobody's answer. `since`: when this driver began to
-    /// linger. False: go on.
+    /// Sleeps a little if there is something staged that may wait: a flush costs the same for one commit and for a thousand, and takes its time from
+    /// whoever works. Who waits ends it at once, unless all who could go on have other work. `since`: when this driver began to linger.
+    /// False: go on.
     pub fn linger(&self, since: &mut Option<u64>) -> bool {
         let now = self.clock.monotonic_us();
-        let left = match since {
-            _ if !self.may_linger() => 0,
-            Some(since) => (*since + LINGER_US).saturating_sub(now),
-            None => LINGER_US,
-        };
-        if left == 0 {
+        let left_us = self.may_linger_us(since.unwrap_or(now), now);
+        if left_us == 0 {
             *since = None;
             return false;
         }
-        since.get_or_insert(now);
+        let since = *since.get_or_insert(now);
+        // Whoever asks while others are at work does not end the sleep, so it ends in time for that.
+        let at_a_time_us = if self.attendance.is_patient() { self.patience_us } else { left_us };
         self.lingering.fetch_add(1, Ordering::SeqCst);
-        self.parking.park(Duration::from_micros(left), || !self.may_linger());
+        self.parking.park(Duration::from_micros(left_us.min(at_a_time_us)), || self.may_linger_us(since, now) == 0);
         self.lingering.fetch_sub(1, Ordering::SeqCst);
         true
     }
 
-    /// Whether all there is to do is to close an epoch that nobody waits for, and that is short.
-    fn may_linger(&self) -> bool {
+    /// How long an epoch may stay open for more to come, for a driver that lingers `since` then: not at all if there is anything else to do or if it is
+    /// long, and longer if nobody waits for it.
+    fn may_linger_us(&self, since: u64, now: u64) -> u64 {
         let epoch = self.open_epoch();
-        let is_asked_for = self.requested.load(Ordering::SeqCst) >= epoch.0
-            || self.stage_waiters.is_anyone_waiting()
+        let is_pressing = self.stage_waiters.is_anyone_waiting()
             || self.now().epoch() > epoch
             || self.finishing.load(Ordering::SeqCst)
             || self.is_poisoned();
-        if is_asked_for || self.devices.iter().any(|device| device.outstanding.load(Ordering::SeqCst) > 0) {
-            return false;
+        if is_pressing || self.devices.iter().any(|device| device.outstanding.load(Ordering::SeqCst) > 0) {
+            return 0;
         }
         let staged: u64 = self.scanned_slots().map(|(slot, _)| slot.staged(epoch)).sum();
-        staged > 0 && staged < LINGER_BYTES
+        match self.is_asked_for(epoch) {
+            _ if staged == 0 || staged >= LINGER_BYTES => 0,
+            false => (since + LINGER_US).saturating_sub(now),
+            true if self.attendance.is_patient() => self.patience_left_us(),
+            true => 0,
+        }
     }
 
     /// Hands what is left to a parked driver.
@@ -768,6 +825,11 @@ impl Log {
             }
             self.commit.close(epoch);
             sealer.closing = true;
+            self.attendance.has_looked();
+            if self.patience_us > 0 {
+                let is_patient = sealer.mix.add(self.attendance.served(), self.durable_waiters.counted());
+                self.attendance.set_patient(is_patient);
+            }
         }
         if !self.commit.has_left(epoch) && !planted::is(Bug::SealBeforeLeft) {
             return Progress::Waiting;
@@ -805,7 +867,7 @@ impl Log {
         if self.now().epoch() > epoch {
             return Some(Close::Carry);
         }
-        if self.requested.load(Ordering::SeqCst) >= epoch.0 {
+        if self.is_asked_for(epoch) {
             return Some(Close::Requested);
         }
         (self.witness_due_in_us() == Some(0)).then_some(Close::Witness)

@@ -42,6 +42,8 @@ mod stage;
 mod waiters;
 mod wait;
 mod parking;
+mod attendance;
+mod attendant;
 
 mod flush;
 
@@ -58,6 +60,7 @@ use std::sync::Arc;
 
 use crate::ids::{DeviceId, Epoch};
 
+pub use attendant::Attendant;
 pub use flush::{Log, LogStats, Progress};
 pub use group::{Frames, frames};
 pub use scan::{Discarded, GroupRef, LogDamage, Look, RUN_BYTES, Scan, scan, scan_with};

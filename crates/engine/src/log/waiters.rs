@@ -29,6 +29,7 @@ pub(super) fn poll_once<T>(look: impl Fn() -> Option<T>, register: impl FnOnce()
 /// Wakers by the epoch they wait for. One flush takes whole lists, so its cost per waiter is the wake itself, and the lists serve again.
 pub(super) struct DurableWaiters {
     waiting: Mutex<Waiting>,
+    counted: AtomicU64,
 }
 
 #[derive(Default)]
@@ -58,10 +59,21 @@ impl Waiting {
 
 impl DurableWaiters {
     pub fn new() -> DurableWaiters {
-        DurableWaiters { waiting: Mutex::new(Waiting::default()) }
+        DurableWaiters { waiting: Mutex::new(Waiting::default()), counted: AtomicU64::new(0) }
+    }
+
+    /// How many there were, with those who flushed themselves.
+    pub fn counted(&self) -> u64 {
+        self.counted.load(Ordering::Relaxed)
+    }
+
+    /// Somebody waits without a place in a list.
+    pub fn note_one(&self) {
+        self.counted.fetch_add(1, Ordering::Relaxed);
     }
 
     pub fn register(&self, epoch: Epoch, waker: Waker) {
+        self.note_one();
         let mut waiting = self.waiting.lock();
         if let Some((_, list)) = waiting.by_epoch.iter_mut().find(|(of, _)| *of == epoch) {
             return list.push(waker);

@@ -84,10 +84,19 @@ const SLOW_TURNS: i32 = 100;
 thread_local! {
     /// The session that this worker served last, by its number, and how often in a row.
     static SERVED_LAST: Cell<(i32, i32)> = const { Cell::new((0, 0)) };
+
+    /// How often this worker served a session since it was asked.
+    static SERVED: Cell<u64> = const { Cell::new(0) };
+}
+
+/// How often this thread served a session since it was asked last.
+pub fn take_served() -> u64 {
+    SERVED.take()
 }
 
 /// A session begins a turn. Whether it had the last one too.
 fn is_served_again(pid: i32) -> bool {
+    SERVED.set(SERVED.get() + 1);
     let (last, turns) = SERVED_LAST.get();
     SERVED_LAST.set((pid, if last == pid { turns.saturating_add(1) } else { turns.min(0) }));
     last == pid

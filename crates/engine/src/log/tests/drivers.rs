@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::io;
 use std::path::Path;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
@@ -339,6 +339,142 @@ fn a_thousand_waiters_are_woken_once_each() {
         assert!(matches!(wait.as_mut().poll(&mut Context::from_waker(&waker)), Poll::Ready(Ok(()))));
     }
     assert!(matches!(pin!(log.wait_durable(cts)).poll(&mut Context::from_waker(&waker)), Poll::Ready(Ok(()))));
+}
+
+/// A log that is patient, its clock, an attendant that is at work, and a thread that drives as the engine's does.
+fn patient_log(io: &MemIo) -> (Arc<Log>, Arc<MemClock>, Attendant, LingeringDriver) {
+    let clock = MemClock::new();
+    let mut log = Log::create(dynamic(io), clock.clone(), &options(1), DATABASE).unwrap();
+    Arc::get_mut(&mut log).expect("nobody has it yet").patience_us = 300;
+    drive(&log);
+    log.attendance.set_patient(true);
+    let attendant = log.attendant();
+    attendant.works();
+    let driver = LingeringDriver::start(&log);
+    while !log.is_anyone_parked() {
+        std::thread::yield_now();
+    }
+    (log, clock, attendant, driver)
+}
+
+struct LingeringDriver {
+    log: Arc<Log>,
+    stop: Arc<AtomicBool>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl LingeringDriver {
+    fn start(log: &Arc<Log>) -> LingeringDriver {
+        let stop = Arc::new(AtomicBool::new(false));
+        let thread = std::thread::spawn({
+            let (stop, log) = (stop.clone(), log.clone());
+            move || {
+                let mut since = None;
+                while !stop.load(Ordering::SeqCst) {
+                    if !log.linger(&mut since) && log.step() != Progress::Worked {
+                        // Long enough that a lost wake makes the test time out.
+                        log.park(Duration::from_secs(20));
+                    }
+                }
+            }
+        });
+        LingeringDriver { log: log.clone(), stop, thread: Some(thread) }
+    }
+}
+
+impl Drop for LingeringDriver {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::SeqCst);
+        let thread = self.thread.take().unwrap();
+        while !thread.is_finished() {
+            self.log.wake();
+            std::thread::yield_now();
+        }
+        thread.join().unwrap();
+    }
+}
+
+/// Begins to wait, as a session of an event loop does.
+fn begin_to_wait(log: &Arc<Log>, cts: Cts) -> Pin<Box<DurableWait>> {
+    let mut wait = Box::pin(log.wait_durable(cts));
+    assert!(wait.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    wait
+}
+
+#[test]
+fn a_patient_log_waits_until_the_last_attendant_rests() {
+    let io = MemIo::new();
+    let (log, _clock, attendant, _driver) = patient_log(&io);
+    let other = log.attendant();
+    other.works();
+    let mut worker = log.worker().unwrap();
+    for number in 0..20 {
+        let cts = commit(&mut worker, number);
+        let wait = begin_to_wait(&log, cts);
+        let wakes = log.wakes();
+        // Much else is done: so it stays patient.
+        attendant.turns(1_000);
+        other.rests();
+        attendant.turns(1);
+        assert!(
+            log.wakes() <= wakes + 1,
+            "who rests while others are at work tells the driver that it may wait so long"
+        );
+        assert!(wait.outcome().is_none());
+        attendant.rests();
+        wait_until_durable(&log, cts, || {});
+        assert!(matches!(wait.outcome(), Some(Ok(()))));
+        attendant.works();
+        other.works();
+        // The driver sleeps for good before the next.
+        while !log.is_anyone_parked() {
+            std::thread::yield_now();
+        }
+    }
+}
+
+#[test]
+fn a_patient_log_flushes_at_a_turn_s_end_when_its_patience_is_over() {
+    let io = MemIo::new();
+    let (log, clock, attendant, _driver) = patient_log(&io);
+    let mut worker = log.worker().unwrap();
+    let first = begin_to_wait(&log, commit(&mut worker, 1));
+    clock.advance_us(299);
+    attendant.turns(1);
+    let cts = commit(&mut worker, 2);
+    let second = begin_to_wait(&log, cts);
+    attendant.turns(1);
+    assert!(first.outcome().is_none());
+    clock.advance_us(1);
+    attendant.turns(1);
+    wait_until_durable(&log, cts, || {});
+    assert!(matches!((first.outcome(), second.outcome()), (Some(Ok(())), Some(Ok(())))));
+    assert_eq!(log.stats().groups, 1, "one for both");
+}
+
+#[test]
+fn what_nobody_waits_for_is_told_at_a_turn_s_end() {
+    let io = MemIo::new();
+    let (log, clock, attendant, _driver) = patient_log(&io);
+    let wakes = log.wakes();
+    let cts = commit(&mut log.worker().unwrap(), 1);
+    assert_eq!(log.wakes(), wakes);
+    attendant.turns(1_000);
+    wait_until_durable(&log, cts, || clock.advance_us(100));
+    // Where nobody is at work, the driver is told at once.
+    attendant.rests();
+    let cts = commit(&mut log.worker().unwrap(), 2);
+    wait_until_durable(&log, cts, || clock.advance_us(100));
+}
+
+/// Somebody else sees to it, while time `passes`.
+fn wait_until_durable(log: &Log, cts: Cts, passes: impl Fn()) {
+    let begun = std::time::Instant::now();
+    while log.durable() < cts.epoch() {
+        assert!(begun.elapsed() < Duration::from_secs(10), "nobody was woken");
+        passes();
+        std::thread::sleep(Duration::from_micros(100));
+    }
 }
 
 #[test]
