@@ -16,7 +16,7 @@
 //! nothing to do, and to end the patience for that took the gain away (39 k forms a second instead of 47 k). Each epoch's driver is woken once for
 //! the first two, and once for the third.
 //!
-//! Measured, market on two processors beside its feed at 8 times (7,220 commits a second, 64 customers): 36 to 40 k forms a second before, 46 to 51 k
+//! Measured, market on two processors beside its feed at 8 times (7,220 commits a second, 64 customers): 36 to 40 k forms a second before, 43 to 47 k
 //! with it; where it was patient with everybody: pgbench's TPC-B of 8 clients lost 8 %, pipelined updates of 8 clients 15 %.
 //!
 //! 1. `at_work` counts the attendants that said [`works`](super::Attendant::works) and not [`rests`](super::Attendant::rests) since.
