@@ -19,6 +19,8 @@ use super::*;
 #[derive(Clone, Copy)]
 enum Part {
     All,
+    /// The same, and it lets commits come together, as the engine's thread does.
+    Lingering,
     Device(u16),
     Preparing,
 }
@@ -36,9 +38,13 @@ impl Driver {
         let thread = std::thread::spawn({
             let (stop, log) = (stop.clone(), log.clone());
             move || {
+                let mut since = None;
                 while !stop.load(Ordering::SeqCst) {
+                    if matches!(part, Part::Lingering) && log.linger(&mut since) {
+                        continue;
+                    }
                     let progress = match part {
-                        Part::All => log.step(),
+                        Part::All | Part::Lingering => log.step(),
                         Part::Device(device) => log.device_step(DeviceId(device)),
                         Part::Preparing => log.prepare_step(),
                     };
@@ -46,7 +52,7 @@ impl Driver {
                         // Long enough that a lost wake makes the test time out.
                         let idle = Duration::from_secs(20);
                         match part {
-                            Part::All => log.park(idle),
+                            Part::All | Part::Lingering => log.park(idle),
                             Part::Device(device) => log.device_park(DeviceId(device), idle),
                             Part::Preparing => log.prepare_park(idle),
                         }
@@ -342,7 +348,7 @@ fn a_thousand_waiters_are_woken_once_each() {
 }
 
 /// A log that is patient, its clock, an attendant that is at work, and a thread that drives as the engine's does.
-fn patient_log(io: &MemIo) -> (Arc<Log>, Arc<MemClock>, Attendant, LingeringDriver) {
+fn patient_log(io: &MemIo) -> (Arc<Log>, Arc<MemClock>, Attendant, Driver) {
     let clock = MemClock::new();
     let mut log = Log::create(dynamic(io), clock.clone(), &options(1), DATABASE).unwrap();
     Arc::get_mut(&mut log).expect("nobody has it yet").patience_us = 300;
@@ -350,48 +356,11 @@ fn patient_log(io: &MemIo) -> (Arc<Log>, Arc<MemClock>, Attendant, LingeringDriv
     log.attendance.set_patient(true);
     let attendant = log.attendant();
     attendant.works();
-    let driver = LingeringDriver::start(&log);
+    let driver = Driver::start(&log, Part::Lingering);
     while !log.is_anyone_parked() {
         std::thread::yield_now();
     }
     (log, clock, attendant, driver)
-}
-
-struct LingeringDriver {
-    log: Arc<Log>,
-    stop: Arc<AtomicBool>,
-    thread: Option<std::thread::JoinHandle<()>>,
-}
-
-impl LingeringDriver {
-    fn start(log: &Arc<Log>) -> LingeringDriver {
-        let stop = Arc::new(AtomicBool::new(false));
-        let thread = std::thread::spawn({
-            let (stop, log) = (stop.clone(), log.clone());
-            move || {
-                let mut since = None;
-                while !stop.load(Ordering::SeqCst) {
-                    if !log.linger(&mut since) && log.step() != Progress::Worked {
-                        // Long enough that a lost wake makes the test time out.
-                        log.park(Duration::from_secs(20));
-                    }
-                }
-            }
-        });
-        LingeringDriver { log: log.clone(), stop, thread: Some(thread) }
-    }
-}
-
-impl Drop for LingeringDriver {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::SeqCst);
-        let thread = self.thread.take().unwrap();
-        while !thread.is_finished() {
-            self.log.wake();
-            std::thread::yield_now();
-        }
-        thread.join().unwrap();
-    }
 }
 
 /// Begins to wait, as a session of an event loop does.
