@@ -16,6 +16,7 @@
 //!    one after the other allocates nothing for them.
 //! 6. A statement holds its worker for [`INLINE_LIMIT`] at most: a longer one is undone and runs anew on a thread of a pool, and
 //!    the session with it, once there is a place there ([`super::long`]). Cancel requests, a client that goes and the end of the server reach it there by its flag.
+//!    So is a message long enough to keep its worker as long while it is read and planned ([`Conversation::run_long`]), undone by nobody.
 //! 7. A session that is served twice in a row by its worker is alone there, as far as can be told, and its commits wake no thread of the log: it asks
 //!    for the flush at the end of its burst anyway, and a thread that is woken twice for one flush cost a lone client up to a fifth of its rate (7.1 to 8.7 k/s in turns).
 
@@ -37,7 +38,7 @@ use freshet_engine::engine::{DurableWait, Engine};
 use freshet_engine::txn::Error;
 use std::cell::{Cell, RefCell, RefMut};
 use std::future::{Future, poll_fn};
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -318,7 +319,11 @@ impl Connection {
             let unread = self.input.len();
             conversation.session().set_waits_inline(is_served_again(self.membership.key.pid));
             let begun = conversation.statements_begun();
-            let progress = conversation.run(&mut self.input, &mut self.line.borrow_mut().output);
+            let mut progress = conversation.run(&mut self.input, &mut self.line.borrow_mut().output);
+            if matches!(progress, Progress::Long) {
+                progress = self.take_elsewhere().await;
+            }
+            let conversation = self.conversation();
             self.is_pipelining = conversation.statements_begun() > begun + 1;
             if self.input.len() < unread {
                 // A message was taken, so the client is not idle. A part of one does not count.
@@ -352,12 +357,35 @@ impl Connection {
                         false => continue,
                     }
                 }
+                Progress::Long => unreachable!("invariant: who takes long messages does not leave one"),
                 Progress::Closed => return self.farewell().await,
             };
             if !self.pause(need).await {
                 return;
             }
         }
+    }
+
+    /// Lets the conversation take a long message, and what came with it, on a thread without other sessions. Replies of statements before it leave
+    /// meanwhile.
+    async fn take_elsewhere(&mut self) -> Progress {
+        let mut conversation = self.conversation.take().expect("invariant: it has just said that the message is long");
+        let (mut input, long) = (std::mem::take(&mut self.input), self.shared.long.clone());
+        let mut taking = pin!(long.take(move || {
+            let mut output = Output::default();
+            conversation.session().set_waits_inline(false);
+            let progress = conversation.run_long(&mut input, &mut output);
+            (conversation, input, output, progress)
+        }));
+        let (conversation, input, output, progress) = poll_fn(|cx| {
+            // Where the client is gone it is noticed behind the message.
+            let _ = self.poll_output(Travels::Now, cx);
+            taking.as_mut().poll(cx)
+        })
+        .await;
+        (self.conversation, self.input) = (Some(conversation), input);
+        self.output().append(output);
+        progress
     }
 
     /// Sees to a thread for a long statement: `None` if there is one.

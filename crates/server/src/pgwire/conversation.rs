@@ -46,6 +46,12 @@ pub const OUTPUT_BYTES_MAX: usize = 256 << 10;
 /// Messages after which other sessions of the worker get their turn.
 const MESSAGES_PER_TURN: u32 = 256;
 
+/// A text that is longer, and what a Bind carries beyond this, is taken on a thread without other sessions. Texts are read and planned at some
+/// 10 MB a second and lists of conditions more slowly, so that shorter ones keep a worker for a millisecond or so; values are mostly copied. To go
+/// there and back costs some 30 us.
+const LONG_TEXT_BYTES: usize = 8 << 10;
+const LONG_BIND_BYTES: usize = 128 << 10;
+
 /// A larger row set gives its memory back at once.
 const ROWS_KEPT_BYTES_MAX: usize = 1 << 20;
 
@@ -57,6 +63,8 @@ pub enum Progress {
     Blocked(Wait),
     /// Too many replies are unsent.
     Full,
+    /// What comes next is long: [`Conversation::run_long`] takes it on another thread.
+    Long,
     /// Others may run first.
     Yield,
     /// The client said goodbye, or broke the protocol: what is in the output is all.
@@ -199,6 +207,8 @@ impl Work {
 enum Turn {
     Blocked(Wait),
     Full,
+    /// It wants a thread of its own to begin.
+    Long,
     /// Others may run first.
     Yield,
     /// The client is to send more.
@@ -232,6 +242,8 @@ pub struct Conversation {
     statements_begun: u64,
     /// A statement ran that is not a short one.
     ran_long: bool,
+    /// Nobody else waits for this thread.
+    takes_long: bool,
 }
 
 const ALL_TEXT: ResultFormats = ResultFormats::All(Format::Text);
@@ -255,6 +267,7 @@ impl Conversation {
             message_bytes_max,
             statements_begun: 0,
             ran_long: false,
+            takes_long: false,
         }
     }
 
@@ -275,6 +288,14 @@ impl Conversation {
     /// Tells one statement from the next, for time limits.
     pub fn statements_begun(&self) -> u64 {
         self.statements_begun
+    }
+
+    /// As `run`, on a thread that has time for long messages.
+    pub fn run_long(&mut self, input: &mut BytesMut, output: &mut Output) -> Progress {
+        self.takes_long = true;
+        let progress = self.run(input, output);
+        self.takes_long = false;
+        progress
     }
 
     /// Takes messages and writes replies until something is missing.
@@ -303,6 +324,9 @@ impl Conversation {
                 Ok(None) => return Progress::NeedInput { missing: 0 },
                 Err(reason) => return broken(&reason, output),
             };
+            if self.is_long(frame) {
+                return Progress::Long;
+            }
             if frame.kind == b'B' {
                 self.look_ahead(frame, input);
             }
@@ -319,6 +343,16 @@ impl Conversation {
             Some(stopped) => stopped,
             None => Progress::Yield,
         }
+    }
+
+    /// Whether this message, which is next, keeps a thread for longer than others should wait.
+    fn is_long(&self, frame: Frame) -> bool {
+        let most = match frame.kind {
+            b'Q' | b'P' => LONG_TEXT_BYTES,
+            b'B' => LONG_BIND_BYTES,
+            _ => return false,
+        };
+        frame.length > most && !self.takes_long && !self.skip_to_sync && self.work.is_none()
     }
 
     /// Runs the statement that is too long for a thread with other sessions; [`Conversation::run`] goes on with what came of it. False if it
@@ -758,6 +792,10 @@ impl Conversation {
                     self.work = Some(work);
                     return Some(Progress::Full);
                 }
+                Ok(Turn::Long) => {
+                    self.work = Some(work);
+                    return Some(Progress::Long);
+                }
                 Ok(Turn::Yield) => {
                     self.work = Some(work);
                     return Some(Progress::Yield);
@@ -865,6 +903,9 @@ impl Conversation {
         let Job::Script(script) = &mut work.job else {
             unreachable!("only a script has pieces");
         };
+        if script.pieces[script.at].len() > LONG_TEXT_BYTES && !self.takes_long {
+            return Ok(Turn::Long);
+        }
         if script.pieces.len() > 1 {
             self.begin_implicit();
         }

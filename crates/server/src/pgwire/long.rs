@@ -2,6 +2,7 @@
 //! many wait, new work is refused (53000) before everybody's takes forever.
 //!
 //! 1. A place is held while the statement uses a thread, not while it waits for a lock: so nobody who holds a place waits for one who wants one.
+//!    So is that of a long *message*, while it is read and planned and its statement begins: these are others, since a statement may run for minutes.
 //! 2. Only a statement that begins a transaction is refused. Who has a transaction open has locks, and the sooner it is over the better.
 
 use super::threads::Threads;
@@ -13,6 +14,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 pub struct LongStatements {
     places: Arc<Semaphore>,
+    /// Of long messages.
+    messages: Semaphore,
     running_max: usize,
     waiting_max: usize,
     waiting: AtomicUsize,
@@ -46,12 +49,19 @@ impl LongStatements {
     pub fn start(running_max: usize, waiting_max: usize, stack_bytes: usize) -> io::Result<Arc<LongStatements>> {
         Ok(Arc::new(LongStatements {
             places: Arc::new(Semaphore::new(running_max)),
+            messages: Semaphore::new(running_max),
             running_max,
             waiting_max,
             waiting: AtomicUsize::new(0),
             refused: AtomicU64::new(0),
             threads: Threads::start(stack_bytes)?,
         }))
+    }
+
+    /// Takes a long message, once as many others as may run at a time are not taken any more.
+    pub async fn take<T: Send + 'static>(&self, message: impl FnOnce() -> T + Send + 'static) -> T {
+        let _place = self.messages.acquire().await.expect("the semaphore is never closed");
+        self.run(message).await.expect("invariant: a statement that panics ends itself or the process")
     }
 
     /// Runs a long statement that has a place. What it gives; nothing if it panicked.

@@ -111,6 +111,18 @@ impl Output {
         }
     }
 
+    /// What was written elsewhere comes behind what is here.
+    pub fn append(&mut self, other: Output) {
+        debug_assert_eq!(other.start, 0, "nothing of it has left");
+        let mut written = 0;
+        for mark in &other.marks {
+            self.bytes.extend_from_slice(&other.bytes[written..mark.at]);
+            written = mark.at;
+            self.depend(mark.cts);
+        }
+        self.bytes.extend_from_slice(&other.bytes[written..]);
+    }
+
     /// Drops the marks that are durable; what everything that is left waits for.
     pub fn waits_for(&mut self, is_durable: impl Fn(Cts) -> bool) -> Option<Cts> {
         while self.marks.front().is_some_and(|m| is_durable(m.cts)) {

@@ -20,6 +20,7 @@ mod rights;
 mod shortage;
 mod simple;
 mod startup;
+mod texts;
 mod values;
 mod watching;
 
