@@ -287,15 +287,11 @@ pub fn route_by(
         Parsed::NoOperation(tag) => Ok(plain(Plan::NoOperation(tag))),
         Parsed::Upkeep { tag, of } => upkeep(schema, tag, &of),
         Parsed::Analyze { tables: named, tag } => {
-            let mut tables = analyzed(schema, &named)?;
-            let mut notice = None;
+            let (mut tables, mut notice) = analyzed(schema, &named)?;
             if let Some(access) = access {
                 let other = tables.iter().find(|table| !access.owns(table.id.0)).filter(|_| !named.is_empty());
-                notice = other.map(|table| {
-                    let name = &table.def.name;
-                    let why = "only table or database owner can analyze it";
-                    Notice::new("01000", format!("skipping \"{name}\" --- {why}"))
-                });
+                notice = notice.or(other
+                    .map(|table| passed_over(&table.def.name, "only table or database owner can analyze it")));
                 tables.retain(|table| access.owns(table.id.0));
             }
             Ok(Routed { notice, ..plain(Plan::Analyze { tables, tag }) })
@@ -457,15 +453,24 @@ fn upkeep(schema: &Schema, tag: &'static str, of: &[Kept]) -> Result<Routed, Sql
     Ok(Routed { notice: Some(notice), ..plain(Plan::NoOperation(tag)) })
 }
 
-/// The tables that are to be sampled: all, where none is named.
-fn analyzed(schema: &Schema, named: &[Analyzed]) -> Result<Vec<Arc<Table>>, SqlError> {
+/// The tables that are to be sampled: all, where none is named. System relations, of which nothing is kept, and views may be named too: nothing is
+/// done for them, which is told of views, as PostgreSQL does.
+fn analyzed(schema: &Schema, named: &[Analyzed]) -> Result<(Vec<Arc<Table>>, Option<Notice>), SqlError> {
     if named.is_empty() {
-        return Ok(schema.tables().cloned().collect());
+        return Ok((schema.tables().cloned().collect(), None));
     }
     let mut tables = Vec::with_capacity(named.len());
+    let mut notice = None;
     for Analyzed { table, columns } in named {
         let name = crate::bind::names::RelationName::of(table)?;
-        let table = name.table(schema).ok_or_else(|| name.undefined())?;
+        let Some(table) = name.table(schema) else {
+            if name.view(schema).is_some() {
+                notice = Some(passed_over(&name.name, "cannot analyze non-tables or special system tables"));
+            } else if crate::view::find(&name, schema).is_none() {
+                return Err(name.undefined());
+            }
+            continue;
+        };
         for column in columns {
             let column = crate::bind::scope::fold(column);
             if table.column(&column).is_none() {
@@ -475,7 +480,11 @@ fn analyzed(schema: &Schema, named: &[Analyzed]) -> Result<Vec<Arc<Table>>, SqlE
         }
         tables.push(table.clone());
     }
-    Ok(tables)
+    Ok((tables, notice))
+}
+
+fn passed_over(name: &str, why: &str) -> Notice {
+    Notice::new("01000", format!("skipping \"{name}\" --- {why}"))
 }
 
 /// The query whose rows a CREATE TABLE AS takes.

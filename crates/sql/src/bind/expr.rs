@@ -647,8 +647,12 @@ impl Binder<'_> {
             }
             _ => {
                 let value = self.bind(expr, scope)?;
-                let (low, high) = (self.bind(low, scope)?, self.bind(high, scope)?);
-                (self.compare(BinaryOp::Ge, value.clone(), low)?, self.compare(BinaryOp::Le, value, high)?)
+                let low = self.bind(low, scope)?;
+                let low = self.compare(BinaryOp::Ge, value.clone(), low)?;
+                // By now a parameter may have its type: x BETWEEN $1 AND $1 + y.
+                let value = if value.ty.is_none() { self.bind(expr, scope)? } else { value };
+                let high = self.bind(high, scope)?;
+                (low, self.compare(BinaryOp::Le, value, high)?)
             }
         };
         let both = Expr::And(vec![low.expr, high.expr]);

@@ -3,7 +3,7 @@
 //! 1. All plans are made before anything is changed, and read what was there before: none sees what another changes, but for what it returns.
 //! 2. They run in the order in which they are written, the statement itself last. Constraints are looked at when all are done.
 //! 3. A row that one part has changed is left alone by those after it.
-//! 4. A query of WITH that asks what has another value each time is run once too, as one that is cut by a LIMIT or MATERIALIZED and read twice;
+//! 4. A query of WITH that asks what has another value each time is run once too, as one that is cut by a LIMIT, MATERIALIZED or long and read twice;
 //!    wherever WITH stands, unless it is about a row around its query.
 
 use super::apply::plans_within;
@@ -26,6 +26,10 @@ use datafusion::datasource::memory::PartitionData;
 use datafusion::logical_expr::{Expr as DfExpr, LogicalPlan, LogicalPlanBuilder, Volatility};
 use sqlparser::ast::{self, SetExpr, Statement};
 use std::sync::Arc;
+
+/// A query of WITH that is read twice stands at each place with the conditions around it, up to this size. Parts that read the one before twice would
+/// double it each: with this a statement has no more for each than two of that size.
+const NODES_MAX: usize = 64;
 
 /// A change of several in a statement, or a query that locks rows.
 pub struct Part {
@@ -74,6 +78,16 @@ pub(super) fn is_volatile(plan: &LogicalPlan) -> Bind<bool> {
         found = found || is_volatile(&within)?;
     }
     Ok(found)
+}
+
+/// Whether it has more than [`NODES_MAX`] nodes.
+fn is_large(plan: &LogicalPlan) -> Bind<bool> {
+    let mut nodes = 0;
+    df(plan.apply_with_subqueries(|_| {
+        nodes += 1;
+        Ok(if nodes > NODES_MAX { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
+    }))?;
+    Ok(nodes > NODES_MAX)
 }
 
 fn is_changing(expr: &DfExpr) -> bool {
@@ -152,9 +166,11 @@ impl Planner<'_> {
         let name = &fold(&cte.alias.name);
         let is_asked = cte.materialized == Some(ast::CteAsMaterialized::Materialized);
         let is_cut = cte.query.limit_clause.is_some() || cte.query.fetch.is_some();
-        let (is_changing, is_shared) = (is_volatile(&rel.plan)?, readings(query, name) > 1);
+        let is_shared = readings(query, name) > 1;
+        let is_once = is_shared && (is_asked || is_cut || cte.materialized.is_none() && is_large(&rel.plan)?);
+        let is_changing = is_volatile(&rel.plan)?;
         match is_fixed {
-            true if is_changing && readings(query, name) > 0 || (is_asked || is_cut) && is_shared => {}
+            true if is_changing && readings(query, name) > 0 || is_once => {}
             false if is_changing && is_shared => {
                 return refuse("a WITH query with other rows each time that is about a row around it and read twice");
             }
