@@ -290,8 +290,8 @@ pub fn route_by(
             let (mut tables, mut notice) = analyzed(schema, &named)?;
             if let Some(access) = access {
                 let other = tables.iter().find(|table| !access.owns(table.id.0)).filter(|_| !named.is_empty());
-                notice = notice.or(other
-                    .map(|table| passed_over(&table.def.name, "only table or database owner can analyze it")));
+                notice = notice
+                    .or(other.map(|table| passed_over(&table.def.name, "only table or database owner can analyze it")));
                 tables.retain(|table| access.owns(table.id.0));
             }
             Ok(Routed { notice, ..plain(Plan::Analyze { tables, tag }) })

@@ -47,9 +47,8 @@ pub const OUTPUT_BYTES_MAX: usize = 256 << 10;
 const MESSAGES_PER_TURN: u32 = 256;
 
 /// A text that is longer, and what a Bind carries beyond this, is taken on a thread without other sessions. Texts are read and planned at some
-/// 10 MB a second and lists of conditions more slowly, so that shorter ones keep a worker for a millisecond or so; values are mostly copied. To go
-/// there and back costs some 30 us.
-const LONG_TEXT_BYTES: usize = 8 << 10;
+/// 10 MB a second, so that shorter ones keep a worker for 2 ms or so, as statements do; values are mostly copied.
+const LONG_TEXT_BYTES: usize = 16 << 10;
 const LONG_BIND_BYTES: usize = 128 << 10;
 
 /// A larger row set gives its memory back at once.
