@@ -341,6 +341,10 @@ impl Connection {
                 Progress::Blocked(wait) if wait.is_elsewhere() => match self.place_elsewhere() {
                     None => {
                         self.elsewhere().await;
+                        if self.membership.signal.is_set(Request::Terminate) && self.conversation().was_cancelled() {
+                            // Its end is the session's, and told as that.
+                            return self.terminate().await;
+                        }
                         continue;
                     }
                     Some(Ok(need)) => need,
@@ -475,11 +479,7 @@ impl Connection {
                 return false;
             }
             Event::Terminate => {
-                match self.shared.engine.failure() {
-                    None => self.fatal(&stopping()).await,
-                    // Who waits for something else than the log is told the same as who waits for the log.
-                    Some(reason) => self.end_with_log(reason).await,
-                }
+                self.terminate().await;
                 return false;
             }
             Event::LogFailed(reason) => {
@@ -597,6 +597,15 @@ impl Connection {
         self.conversation().stop_reading();
         self.output().error(Severity::Fatal, error);
         self.farewell().await;
+    }
+
+    /// Somebody else ends the session.
+    async fn terminate(&mut self) {
+        match self.shared.engine.failure() {
+            None => self.fatal(&stopping()).await,
+            // Who waits for something else than the log is told the same as who waits for the log.
+            Some(reason) => self.end_with_log(reason).await,
+        }
     }
 
     async fn end_with_log(&mut self, reason: String) {

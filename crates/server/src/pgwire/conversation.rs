@@ -363,6 +363,11 @@ impl Conversation {
         is_over
     }
 
+    /// Whether the statement that ran elsewhere was ended from outside. Nobody has been told.
+    pub fn was_cancelled(&self) -> bool {
+        matches!(&self.landed, Some(Err(error)) if error.sqlstate == "57014")
+    }
+
     /// Ends the statement that waits, or whose rows are sent, with an error.
     pub fn cancel(&mut self, error: SqlError, output: &mut Output) {
         self.drop_rows();

@@ -249,6 +249,29 @@ fn who_waits_is_seen_and_can_be_told() {
     holder.query("rollback");
 }
 
+/// A change on a thread of its own is told of its session's end as the session is, and of nothing else.
+#[test]
+fn a_session_that_changes_many_rows_ends_with_one_error() {
+    let (mut worker, mut watcher) = (connect(), connect());
+    let pid = worker.value("select pg_backend_pid()");
+    worker.query("create table limit_many(id int primary key, v bigint)");
+    worker.query("insert into limit_many select g, 0 from generate_series(1, 10000) g");
+    worker.send(&query(
+        "begin; update limit_many set v = 1;
+        insert into limit_many select g, 0 from generate_series(1, 2000000000) g where g < 0 or sin(g) > 2",
+    ));
+    let runs =
+        format!("select count(*) from pg_stat_activity where pid = {pid} and query like '%insert into limit_many%'");
+    crate::until("it runs", || watcher.value(&runs) == "1");
+    assert_eq!(watcher.value(&format!("select pg_terminate_backend({pid})")), "t");
+    let ended = worker.until_ready();
+    let ended: Vec<_> = ended.iter().filter(|reply| !matches!(reply, Reply::Complete(_))).collect();
+    let [Reply::Error(severity, state, _), Reply::Closed] = ended[..] else { panic!("{ended:?}") };
+    assert_eq!((severity.as_str(), state.as_str()), ("FATAL", "57P01"));
+    assert_eq!(watcher.value("select count(*) from limit_many where v <> 0"), "0");
+    assert_eq!(watcher.query("update limit_many set v = 1 where id = 1")[0], Reply::Complete("UPDATE 1".into()));
+}
+
 #[test]
 fn a_transaction_in_which_nothing_happens_is_ended() {
     let mut idle = connect();
