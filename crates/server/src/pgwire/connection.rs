@@ -38,7 +38,7 @@ use freshet_engine::engine::{DurableWait, Engine};
 use freshet_engine::txn::Error;
 use std::cell::{Cell, RefCell, RefMut};
 use std::future::{Future, poll_fn};
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -320,8 +320,11 @@ impl Connection {
             conversation.session().set_waits_inline(is_served_again(self.membership.key.pid));
             let begun = conversation.statements_begun();
             let mut progress = conversation.run(&mut self.input, &mut self.line.borrow_mut().output);
-            if matches!(progress, Progress::Long) {
+            if matches!(progress, Progress::Long) && self.has_message_place() {
                 progress = self.take_elsewhere().await;
+                if self.membership.signal.is_set(Request::Terminate) {
+                    return self.terminate().await;
+                }
             }
             let conversation = self.conversation();
             self.is_pipelining = conversation.statements_begun() > begun + 1;
@@ -329,7 +332,11 @@ impl Connection {
                 // A message was taken, so the client is not idle. A part of one does not count.
                 self.idle_limit = None;
             }
-            if !matches!(&progress, Progress::Blocked(wait) if wait.is_elsewhere()) {
+            let wants_place = match &progress {
+                Progress::Blocked(wait) => wait.is_elsewhere(),
+                progress => matches!(progress, Progress::Long),
+            };
+            if !wants_place {
                 self.place = None;
             }
             let need = match progress {
@@ -361,7 +368,11 @@ impl Connection {
                         false => continue,
                     }
                 }
-                Progress::Long => unreachable!("invariant: who takes long messages does not leave one"),
+                Progress::Long => {
+                    // That of a statement before it.
+                    self.statement_limit = None;
+                    Need::Place(Box::pin(self.shared.long.message_place()))
+                }
                 Progress::Closed => return self.farewell().await,
             };
             if !self.pause(need).await {
@@ -370,24 +381,35 @@ impl Connection {
         }
     }
 
+    /// Sees to a thread for a long message.
+    fn has_message_place(&mut self) -> bool {
+        self.place = self.place.take().or_else(|| self.shared.long.try_message_place());
+        self.place.is_some()
+    }
+
     /// Lets the conversation take a long message, and what came with it, on a thread without other sessions. Replies of statements before it leave
     /// meanwhile.
     async fn take_elsewhere(&mut self) -> Progress {
         let mut conversation = self.conversation.take().expect("invariant: it has just said that the message is long");
-        let (mut input, long) = (std::mem::take(&mut self.input), self.shared.long.clone());
-        let mut taking = pin!(long.take(move || {
+        let mut input = std::mem::take(&mut self.input);
+        let mut taking = self.shared.long.run(move || {
             let mut output = Output::default();
             conversation.session().set_waits_inline(false);
             let progress = conversation.run_long(&mut input, &mut output);
             (conversation, input, output, progress)
-        }));
-        let (conversation, input, output, progress) = poll_fn(|cx| {
+        });
+        let taken = poll_fn(|cx| {
             // Where the client is gone it is noticed behind the message.
             let _ = self.poll_output(Travels::Now, cx);
-            taking.as_mut().poll(cx)
-        })
-        .await;
-        (self.conversation, self.input) = (Some(conversation), input);
+            Pin::new(&mut taking).poll(cx)
+        });
+        let (conversation, input, output, progress) =
+            taken.await.expect("invariant: a statement that panics ends itself or the process");
+        if !conversation.is_at_work() {
+            // Who wanted its end comes too late.
+            self.membership.signal.clear(Request::Cancel);
+        }
+        (self.conversation, self.input, self.place) = (Some(conversation), input, None);
         self.output().append(output);
         progress
     }

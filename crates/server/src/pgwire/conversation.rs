@@ -47,8 +47,8 @@ pub const OUTPUT_BYTES_MAX: usize = 256 << 10;
 const MESSAGES_PER_TURN: u32 = 256;
 
 /// A text that is longer, and what a Bind carries beyond this, is taken on a thread without other sessions. Texts are read and planned at some
-/// 10 MB a second, so that shorter ones keep a worker for 2 ms or so, as statements do; values are mostly copied.
-const LONG_TEXT_BYTES: usize = 16 << 10;
+/// 10 to 20 MB a second, so that shorter ones keep a worker for a few milliseconds, hardly longer than statements do; values are mostly copied.
+const LONG_TEXT_BYTES: usize = 64 << 10;
 const LONG_BIND_BYTES: usize = 128 << 10;
 
 /// A larger row set gives its memory back at once.
@@ -361,6 +361,11 @@ impl Conversation {
         let is_over = !matches!(landed, Ok(Step::Wait(_) | Step::Part(_)));
         self.landed = Some(landed);
         is_over
+    }
+
+    /// Whether a statement is under way.
+    pub fn is_at_work(&self) -> bool {
+        self.work.is_some()
     }
 
     /// Whether the statement that ran elsewhere was ended from outside. Nobody has been told.
@@ -907,7 +912,7 @@ impl Conversation {
         let Job::Script(script) = &mut work.job else {
             unreachable!("only a script has pieces");
         };
-        if script.pieces[script.at].len() > LONG_TEXT_BYTES && !self.takes_long {
+        if script.text.len() > LONG_TEXT_BYTES && !self.takes_long {
             return Ok(Turn::Long);
         }
         if script.pieces.len() > 1 {

@@ -15,7 +15,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 pub struct LongStatements {
     places: Arc<Semaphore>,
     /// Of long messages.
-    messages: Semaphore,
+    messages: Arc<Semaphore>,
     running_max: usize,
     waiting_max: usize,
     waiting: AtomicUsize,
@@ -31,7 +31,7 @@ pub struct LongFacts {
     pub refused: u64,
 }
 
-/// A place of a long statement, given back when dropped.
+/// A place of a long statement or message, given back when dropped.
 pub struct LongPlace {
     _permit: OwnedSemaphorePermit,
 }
@@ -49,7 +49,7 @@ impl LongStatements {
     pub fn start(running_max: usize, waiting_max: usize, stack_bytes: usize) -> io::Result<Arc<LongStatements>> {
         Ok(Arc::new(LongStatements {
             places: Arc::new(Semaphore::new(running_max)),
-            messages: Semaphore::new(running_max),
+            messages: Arc::new(Semaphore::new(running_max)),
             running_max,
             waiting_max,
             waiting: AtomicUsize::new(0),
@@ -58,13 +58,18 @@ impl LongStatements {
         }))
     }
 
-    /// Takes a long message, once as many others as may run at a time are not taken any more.
-    pub async fn take<T: Send + 'static>(&self, message: impl FnOnce() -> T + Send + 'static) -> T {
-        let _place = self.messages.acquire().await.expect("the semaphore is never closed");
-        self.run(message).await.expect("invariant: a statement that panics ends itself or the process")
+    /// A place for a long message, if there is one and nobody came before.
+    pub fn try_message_place(&self) -> Option<LongPlace> {
+        self.messages.clone().try_acquire_owned().ok().map(|permit| LongPlace { _permit: permit })
     }
 
-    /// Runs a long statement that has a place. What it gives; nothing if it panicked.
+    /// A place for a long message once there is one.
+    pub fn message_place(&self) -> impl Future<Output = LongPlace> + use<> {
+        let messages = self.messages.clone();
+        async move { LongPlace { _permit: messages.acquire_owned().await.expect("the semaphore is never closed") } }
+    }
+
+    /// Runs a long statement, or takes a long message, that has a place. What it gives; nothing if it panicked.
     pub fn run<T: Send + 'static>(&self, statement: impl FnOnce() -> T + Send + 'static) -> oneshot::Receiver<T> {
         self.threads.run(statement)
     }

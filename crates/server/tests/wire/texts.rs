@@ -5,7 +5,7 @@ use crate::{Fixture, until};
 use std::time::Duration;
 
 /// Longer than what a worker takes itself.
-const LONG: usize = 40_000;
+const LONG: usize = 70_000;
 
 fn fixture() -> Fixture {
     Fixture::within(1 << 30, |options| {

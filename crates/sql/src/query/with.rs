@@ -27,9 +27,9 @@ use datafusion::logical_expr::{Expr as DfExpr, LogicalPlan, LogicalPlanBuilder, 
 use sqlparser::ast::{self, SetExpr, Statement};
 use std::sync::Arc;
 
-/// A query of WITH that is read twice stands at each place with the conditions around it, up to this size. Parts that read the one before twice would
-/// double it each: with this a statement has no more for each than two of that size.
-const NODES_MAX: usize = 64;
+/// A query of WITH that is read twice stands at each place with the conditions around it, and its rows leave as they come, up to this size: no query
+/// reaches it but by parts that each read the one before twice, which would double it each.
+const NODES_MAX: usize = 512;
 
 /// A change of several in a statement, or a query that locks rows.
 pub struct Part {
@@ -80,14 +80,20 @@ pub(super) fn is_volatile(plan: &LogicalPlan) -> Bind<bool> {
     Ok(found)
 }
 
-/// Whether it has more than [`NODES_MAX`] nodes.
-fn is_large(plan: &LogicalPlan) -> Bind<bool> {
+/// How many nodes it has; not counted beyond [`NODES_MAX`] and one more.
+fn count_nodes(plan: &LogicalPlan) -> Bind<usize> {
     let mut nodes = 0;
     df(plan.apply_with_subqueries(|_| {
         nodes += 1;
         Ok(if nodes > NODES_MAX { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
     }))?;
-    Ok(nodes > NODES_MAX)
+    for within in plans_within(plan) {
+        if nodes > NODES_MAX {
+            break;
+        }
+        nodes += count_nodes(&within)?;
+    }
+    Ok(nodes)
 }
 
 fn is_changing(expr: &DfExpr) -> bool {
@@ -167,7 +173,8 @@ impl Planner<'_> {
         let is_asked = cte.materialized == Some(ast::CteAsMaterialized::Materialized);
         let is_cut = cte.query.limit_clause.is_some() || cte.query.fetch.is_some();
         let is_shared = readings(query, name) > 1;
-        let is_once = is_shared && (is_asked || is_cut || cte.materialized.is_none() && is_large(&rel.plan)?);
+        let is_once =
+            is_shared && (is_asked || is_cut || cte.materialized.is_none() && count_nodes(&rel.plan)? > NODES_MAX);
         let is_changing = is_volatile(&rel.plan)?;
         match is_fixed {
             true if is_changing && readings(query, name) > 0 || is_once => {}
