@@ -473,6 +473,32 @@ mod tests {
         assert_eq!(output.unsent(), 0);
     }
 
+    #[test]
+    fn what_was_written_elsewhere_waits_for_the_same_as_here() {
+        let mut here = Output::default();
+        here.parse_complete();
+        here.depend(Cts(10));
+        here.bind_complete();
+        let mut elsewhere = Output::default();
+        // Behind a reply that waits for 10 this one waits for it anyway.
+        elsewhere.depend(Cts(5));
+        elsewhere.no_data();
+        elsewhere.depend(Cts(20));
+        elsewhere.close_complete();
+        here.append(elsewhere);
+
+        let durable_to = |horizon| move |cts: Cts| cts.0 <= horizon;
+        let mut leaves = |horizon| {
+            let waits_for = here.waits_for(durable_to(horizon));
+            let bytes = here.releasable().to_vec();
+            here.consume(bytes.len());
+            (waits_for, bytes)
+        };
+        assert_eq!(leaves(5), (Some(Cts(20)), b"1\0\0\0\x04".to_vec()));
+        assert_eq!(leaves(10), (Some(Cts(20)), b"2\0\0\0\x04n\0\0\0\x04".to_vec()));
+        assert_eq!(leaves(20), (None, b"3\0\0\0\x04".to_vec()));
+    }
+
     /// A reader that is always a little behind does not make the buffer grow.
     #[test]
     fn sent_bytes_are_given_back() {
