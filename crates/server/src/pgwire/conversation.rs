@@ -47,7 +47,7 @@ pub const OUTPUT_BYTES_MAX: usize = 256 << 10;
 const MESSAGES_PER_TURN: u32 = 256;
 
 /// A text that is longer, and what a Bind carries beyond this, is taken on a thread without other sessions. An INSERT of VALUES is read and planned at
-/// 3 MB a second, so that shorter ones keep a worker for 5 ms, hardly longer than statements do; values are mostly copied.
+/// 3 to 6 MB a second, so that shorter ones keep a worker for 3 to 5 ms, hardly longer than statements do; values are mostly copied.
 const LONG_TEXT_BYTES: usize = 16 << 10;
 const LONG_BIND_BYTES: usize = 128 << 10;
 
