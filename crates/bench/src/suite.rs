@@ -362,6 +362,9 @@ impl Suite {
         plan: &Plan,
         source: impl Fn(usize, usize) -> S + Sync,
     ) -> Result<Measured<S>, BenchError> {
+        if running.setup.log.is_modelled() {
+            waiting(&format!("{}: checkpoint", running.kind.name), || running.adapter.checkpoint())?;
+        }
         waiting(&format!("{}: devices at rest", running.kind.name), || running.setup.engage(true));
         let measured = run::measure(&format!("{}: {case}", running.kind.name), &*running.adapter, plan, source);
         running.setup.engage(false);

@@ -149,6 +149,10 @@ impl Adapter for Embedded {
         Ok(Content { rows: answer.rows, sum: answer.sum })
     }
 
+    fn checkpoint(&self) -> Result<(), BenchError> {
+        Ok(self.db.engine().checkpoint()?)
+    }
+
     fn build_index(&mut self, table: usize, index: &IndexShape) -> Result<bool, BenchError> {
         let shape = &mut self.tables[table];
         self.db.session()?.run(&index_definition(shape, index, Dialect::Freshet))?;

@@ -77,8 +77,7 @@ impl Setup {
         Ok(place)
     }
 
-    /// Modelled devices take their time from now on, or no more. Before, the log's files that are made ahead are made: on a device that has
-    /// served for a while they are recycled.
+    /// Modelled devices take their time from now on, or no more. Before, the log's files that are made ahead are made.
     pub fn engage(&self, engaged: bool) {
         if let (Some(LogFiles::Modelled(io)), true) = (&self.log_files, engaged) {
             io.settle();
@@ -249,6 +248,11 @@ pub trait Adapter: Send + Sync {
     fn content(&self, table: usize) -> Result<Content, BenchError>;
 
     fn facts(&self) -> Facts;
+
+    /// Images what changed, so that the log's files are recycled instead of made; ours only, which alone lies on modelled devices.
+    fn checkpoint(&self) -> Result<(), BenchError> {
+        Ok(())
+    }
 
     /// Builds one more index over a table's rows; `false` if the system has no way to. It is the table's next one from then on.
     fn build_index(&mut self, _table: usize, _index: &IndexShape) -> Result<bool, BenchError> {

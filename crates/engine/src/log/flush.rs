@@ -51,6 +51,9 @@ const IN_FLIGHT_MAX: usize = 2;
 /// Zeros written per preparing step: at least this, and twice the last group so that preparing keeps ahead of commits.
 const PREPARE_BYTES_MIN: u64 = 256 << 10;
 const PREPARE_BYTES_MAX: u64 = 4 << 20;
+/// So many times as long as a step took is the device left to commits, where the spare is not pressing: a device that seeks and takes 20 ms for a
+/// step would otherwise keep every commit waiting behind one for as long as a segment is made.
+const PREPARE_RESTS: u64 = 9;
 
 /// How long a driver lets commits come together that nobody waits for: some flushes. Each takes 60 us of a processor, so that of two that others use
 /// the log has a twentieth; at 200 us it had a tenth, which searches beside a few updates went without.
@@ -137,6 +140,9 @@ pub(super) struct Device {
     /// The file system refused another segment; cleared by recycling, and retried after a while.
     no_space_until_us: AtomicU64,
     last_group_bytes: AtomicU64,
+    /// Of the spare that is being made, and until when that rests.
+    made_bytes: AtomicU64,
+    prepare_rests_until_us: AtomicU64,
     /// Sealed groups not yet synced.
     outstanding: AtomicUsize,
     segments: Mutex<Segments>,
@@ -595,7 +601,7 @@ impl Log {
             if self.poison.get().is_some() {
                 return Progress::Poisoned;
             }
-            if self.is_space_refused(device) {
+            if self.is_space_refused(device) || self.prepare_rests(device) {
                 continue;
             }
             let Some(mut preparer) = device.preparer.try_lock() else {
@@ -609,9 +615,11 @@ impl Log {
             let bytes = (2 * device.last_group_bytes.load(Ordering::Relaxed))
                 .clamp(PREPARE_BYTES_MIN, PREPARE_BYTES_MAX)
                 .next_multiple_of(BLOCK_BYTES as u64);
+            let began_us = self.clock.monotonic_us();
             match segment::prepare(&*self.io, &device.segments, &mut preparer, bytes) {
                 Ok(false) => {}
                 Ok(true) => {
+                    device.note_made(preparer.made_bytes(), began_us, self.clock.monotonic_us());
                     if device.note_spares() {
                         self.stage_waiters.wake();
                     }
@@ -632,6 +640,13 @@ impl Log {
             }
         }
         blocked
+    }
+
+    /// Whether the device is left to commits for now, as they have spares enough.
+    fn prepare_rests(&self, device: &Device) -> bool {
+        let until_us = device.prepare_rests_until_us.load(Ordering::SeqCst);
+        self.clock.monotonic_us() < until_us
+            && !device.segments.lock().is_spare_pressing(device.made_bytes.load(Ordering::SeqCst))
     }
 
     /// Steps on the caller's thread until `cts` is durable or another thread is doing the rest; says whether it is.
@@ -801,7 +816,7 @@ impl Log {
 
     fn wants_preparing(&self) -> bool {
         self.devices.iter().any(|device| {
-            !self.is_space_refused(device) && !device.preparer.is_locked() && {
+            !self.is_space_refused(device) && !self.prepare_rests(device) && !device.preparer.is_locked() && {
                 let segments = device.segments.lock();
                 segments.wants_spare() || segments.is_in_work()
             }
@@ -853,10 +868,7 @@ impl Log {
         if in_flight >= IN_FLIGHT_MAX && !(planted::is(Bug::SubmitAhead) && in_flight < 2 * IN_FLIGHT_MAX) {
             return None;
         }
-        let staged_on_idle = self
-            .scanned_slots()
-            .any(|(slot, device)| slot.staged(epoch) > 0 && device.outstanding.load(Ordering::SeqCst) == 0);
-        if staged_on_idle {
+        if self.can_write_at_once(epoch) {
             return Some(Close::Staged);
         }
         let is_empty = !self.scanned_slots().any(|(slot, _)| slot.staged(epoch) > 0);
@@ -871,6 +883,21 @@ impl Log {
             return Some(Close::Requested);
         }
         (self.witness_due_in_us() == Some(0)).then_some(Close::Witness)
+    }
+
+    /// Whether something is staged in `epoch`, and no device that has some of it must end another group first. Where one must, the epoch is not
+    /// durable before that device has written twice, so to keep it open until then delays nobody in it, and whoever commits meanwhile is in it too. To
+    /// close it for the devices that are free lets them run ahead by up to a whole flush, which everybody then waits for behind the next two.
+    fn can_write_at_once(&self, epoch: Epoch) -> bool {
+        let mut is_staged = false;
+        for (_, device) in self.scanned_slots().filter(|(slot, _)| slot.staged(epoch) > 0) {
+            let is_free = device.outstanding.load(Ordering::SeqCst) == 0;
+            if !is_free && !planted::is(Bug::SubmitAhead) {
+                return false;
+            }
+            is_staged |= is_free;
+        }
+        is_staged
     }
 
     /// Worker slots ever claimed, with the device of each.
@@ -1187,6 +1214,8 @@ impl Device {
             spares: AtomicUsize::new(0),
             no_space_until_us: AtomicU64::new(0),
             last_group_bytes: AtomicU64::new(0),
+            made_bytes: AtomicU64::new(0),
+            prepare_rests_until_us: AtomicU64::new(0),
             outstanding: AtomicUsize::new(0),
             segments,
             preparer: Mutex::new(preparer),
@@ -1227,6 +1256,12 @@ impl Device {
             self.direct.store(direct, Ordering::Relaxed);
         }
         self.spares.swap(segments.spares(), Ordering::SeqCst) < segments.spares()
+    }
+
+    /// After a step of preparing, which rests now in proportion to what it took.
+    fn note_made(&self, made_bytes: u64, began_us: u64, now_us: u64) {
+        self.made_bytes.store(made_bytes, Ordering::SeqCst);
+        self.prepare_rests_until_us.store(now_us + PREPARE_RESTS * (now_us - began_us), Ordering::SeqCst);
     }
 
     fn take_buffer(&self) -> AlignedBuf {

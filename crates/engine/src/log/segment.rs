@@ -235,6 +235,12 @@ impl Segments {
         self.spares.len() < SPARES_WANTED && (self.may_grow() || !self.shut_spares.is_empty())
     }
 
+    /// Whether the next spare is wanted now, `made` bytes of whose file are there, and not just some time: there is none, or the file is less of one
+    /// than the current segment is of its use, so that at the pace of commits it would come too late. One that is there already costs nothing.
+    pub fn is_spare_pressing(&self, made: u64) -> bool {
+        self.spares.is_empty() || made < self.filled() || self.next_to_open().is_some()
+    }
+
     /// The spare to open next, if there are too few that are open.
     fn next_to_open(&self) -> Option<SegmentNo> {
         self.shut_spares.front().copied().filter(|_| self.spares.len() < SPARES_WANTED)
@@ -371,6 +377,11 @@ impl Preparer {
     /// Whether a file is half made.
     pub fn is_filling(&self) -> bool {
         self.filling.is_some()
+    }
+
+    /// Bytes of the file that is half made.
+    pub fn made_bytes(&self) -> u64 {
+        self.filling.as_ref().map_or(0, |(_, written)| *written)
     }
 
     pub fn buffer_bytes(&self) -> usize {

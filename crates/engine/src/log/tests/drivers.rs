@@ -581,3 +581,76 @@ fn real_files_carry_the_log() {
     let log = Log::open(io, clock, &options, &again).unwrap();
     assert_eq!(log.incarnation(), Incarnation(2));
 }
+
+/// A device that is free does not run ahead of one that has to write twice for the same epoch: who commits meanwhile would wait for a third flush.
+#[test]
+fn an_epoch_stays_open_while_a_device_that_has_some_of_it_writes() {
+    let (io, options) = (MemIo::new(), options(2));
+    let log = create(&io, &options);
+    drive(&log);
+    let [free, busy] = [DeviceId(0), DeviceId(1)];
+    let (mut of_free, mut of_busy) = (log.worker_on(free).unwrap(), log.worker_on(busy).unwrap());
+    // One seals; then each device writes and syncs.
+    let works = |device: DeviceId, steps: usize| {
+        assert!((0..steps).all(|_| log.device_step(device) == Progress::Worked), "{device:?}");
+    };
+    let first = [commit(&mut of_free, 0), commit(&mut of_busy, 1)].map(|cts| cts.epoch());
+    works(free, 3);
+    assert_eq!((first[0], log.durable() < first[0]), (first[1], true), "the other device has not written");
+
+    // Nobody who is busy has some: it is written at once.
+    let alone = commit(&mut of_free, 2).epoch();
+    works(free, 3);
+    works(busy, 2);
+    assert_eq!((log.durable(), alone.0), (alone, first[0].0 + 1));
+
+    let second = [commit(&mut of_free, 3), commit(&mut of_busy, 4)].map(|cts| cts.epoch());
+    works(free, 3);
+    let waiting = [commit(&mut of_busy, 5), commit(&mut of_free, 6)].map(|cts| cts.epoch());
+    assert_eq!(log.device_step(free), Progress::Idle);
+    let joined = commit(&mut of_free, 7).epoch();
+    assert_eq!((waiting, joined.0), ([joined; 2], second[0].0 + 1));
+    works(busy, 2);
+    assert_eq!(log.durable(), second[0]);
+    works(free, 3);
+    works(busy, 2);
+    assert_eq!(log.durable(), joined);
+}
+
+/// Each look takes it 100 us further: so long seems whatever is done between two.
+#[derive(Debug, Default)]
+struct Ticking(AtomicU64);
+
+impl crate::io::Clock for Ticking {
+    fn monotonic_us(&self) -> u64 {
+        self.0.fetch_add(100, Ordering::SeqCst)
+    }
+
+    fn wall_us(&self) -> u64 {
+        self.0.load(Ordering::SeqCst)
+    }
+}
+
+#[test]
+fn a_spare_that_is_in_no_hurry_leaves_the_device_to_commits() {
+    const STEPS: u64 = 16;
+    let segment_bytes = STEPS * (256 << 10);
+    let (io, options) = (MemIo::new(), LogOptions { segment_bytes, log_size_bytes: 6 * segment_bytes, ..options(1) });
+    let log = Log::create(dynamic(&io), Arc::new(Ticking::default()), &options, DATABASE).unwrap();
+    let steps = (0..).take_while(|_| log.prepare_step() == Progress::Worked).count() as u64;
+    assert_eq!(steps, STEPS, "before the first group nobody rests");
+    let mut worker = log.worker().unwrap();
+    // It takes one of the two.
+    let cts = commit(&mut worker, 0);
+    assert!(log.flush_inline(cts).unwrap());
+    let (mut worked, mut rested) = (0, 0);
+    while log.device(DeviceId(0)).spares.load(Ordering::SeqCst) < 2 {
+        match log.prepare_step() {
+            Progress::Worked => worked += 1,
+            Progress::Idle => rested += 1,
+            other => panic!("{other:?}"),
+        }
+    }
+    // A rest is nine looks long, and to be told of it takes two or three.
+    assert!(worked >= STEPS / 2 && rested > 2 * worked, "{worked} steps, {rested} rests");
+}
