@@ -330,7 +330,9 @@ impl Suite {
 
     /// Fills a table; the figure of it, not yet told.
     pub fn load(&self, running: &Running, table: usize, rows: u64) -> Result<Figure, BenchError> {
-        let threads = self.threads();
+        // Of modelled devices each gets files that it recycles later: see `Adapter::checkpoint`.
+        let devices = if running.setup.log.is_modelled() { running.setup.log.devices() } else { 1 };
+        let threads = self.threads().max(devices);
         let what = format!("{}: load {}", running.kind.name, running.tables[table].name);
         let start = Instant::now();
         during(&what, rows, |done| running.adapter.load(&Loading { table, rows: 0..rows, threads, done }))?;

@@ -51,6 +51,9 @@ const IN_FLIGHT_MAX: usize = 2;
 /// Zeros written per preparing step: at least this, and twice the last group so that preparing keeps ahead of commits.
 const PREPARE_BYTES_MIN: u64 = 256 << 10;
 const PREPARE_BYTES_MAX: u64 = 4 << 20;
+/// What commits may wait behind a step of a spare that is not pressing, and the least that one writes.
+const PREPARE_US: u64 = 5_000;
+const PREPARE_BYTES_LEAST: u64 = 16 << 10;
 /// So many times as long as a step took is the device left to commits, where the spare is not pressing: a device that seeks and takes 20 ms for a
 /// step would otherwise keep every commit waiting behind one for as long as a segment is made.
 const PREPARE_RESTS: u64 = 9;
@@ -140,9 +143,10 @@ pub(super) struct Device {
     /// The file system refused another segment; cleared by recycling, and retried after a while.
     no_space_until_us: AtomicU64,
     last_group_bytes: AtomicU64,
-    /// Of the spare that is being made, and until when that rests.
+    /// Of the spare that is being made, until when that rests, and how much of it is then made at once.
     made_bytes: AtomicU64,
     prepare_rests_until_us: AtomicU64,
+    prepare_bytes: AtomicU64,
     /// Sealed groups not yet synced.
     outstanding: AtomicUsize,
     segments: Mutex<Segments>,
@@ -612,14 +616,17 @@ impl Log {
                 self.poison("prepare", &device.dir, error);
                 return Progress::Poisoned;
             }
-            let bytes = (2 * device.last_group_bytes.load(Ordering::Relaxed))
-                .clamp(PREPARE_BYTES_MIN, PREPARE_BYTES_MAX)
-                .next_multiple_of(BLOCK_BYTES as u64);
-            let began_us = self.clock.monotonic_us();
-            match segment::prepare(&*self.io, &device.segments, &mut preparer, bytes) {
+            let bytes = self.bytes_to_prepare(device);
+            let (began_us, made_before) = (self.clock.monotonic_us(), preparer.made_bytes());
+            let made = segment::prepare(&*self.io, &device.segments, &mut preparer, bytes);
+            device.made_bytes.store(preparer.made_bytes(), Ordering::SeqCst);
+            match made {
                 Ok(false) => {}
                 Ok(true) => {
-                    device.note_made(preparer.made_bytes(), began_us, self.clock.monotonic_us());
+                    // Not where one was only opened.
+                    if preparer.made_bytes() != made_before {
+                        device.note_step(bytes, began_us, self.clock.monotonic_us());
+                    }
                     if device.note_spares() {
                         self.stage_waiters.wake();
                     }
@@ -644,9 +651,14 @@ impl Log {
 
     /// Whether the device is left to commits for now, as they have spares enough.
     fn prepare_rests(&self, device: &Device) -> bool {
-        let until_us = device.prepare_rests_until_us.load(Ordering::SeqCst);
-        self.clock.monotonic_us() < until_us
-            && !device.segments.lock().is_spare_pressing(device.made_bytes.load(Ordering::SeqCst))
+        self.clock.monotonic_us() < device.prepare_rests_until_us.load(Ordering::SeqCst) && !device.is_spare_pressing()
+    }
+
+    /// Of a spare, in one step.
+    fn bytes_to_prepare(&self, device: &Device) -> u64 {
+        let ahead = (2 * device.last_group_bytes.load(Ordering::Relaxed)).clamp(PREPARE_BYTES_MIN, PREPARE_BYTES_MAX);
+        let bytes = if device.is_spare_pressing() { ahead } else { ahead.min(device.prepare_bytes.load(Ordering::SeqCst)) };
+        bytes.next_multiple_of(BLOCK_BYTES as u64)
     }
 
     /// Steps on the caller's thread until `cts` is durable or another thread is doing the rest; says whether it is.
@@ -1216,6 +1228,7 @@ impl Device {
             last_group_bytes: AtomicU64::new(0),
             made_bytes: AtomicU64::new(0),
             prepare_rests_until_us: AtomicU64::new(0),
+            prepare_bytes: AtomicU64::new(PREPARE_BYTES_MAX),
             outstanding: AtomicUsize::new(0),
             segments,
             preparer: Mutex::new(preparer),
@@ -1258,10 +1271,16 @@ impl Device {
         self.spares.swap(segments.spares(), Ordering::SeqCst) < segments.spares()
     }
 
-    /// After a step of preparing, which rests now in proportion to what it took.
-    fn note_made(&self, made_bytes: u64, began_us: u64, now_us: u64) {
-        self.made_bytes.store(made_bytes, Ordering::SeqCst);
-        self.prepare_rests_until_us.store(now_us + PREPARE_RESTS * (now_us - began_us), Ordering::SeqCst);
+    fn is_spare_pressing(&self) -> bool {
+        self.segments.lock().is_spare_pressing(self.made_bytes.load(Ordering::SeqCst))
+    }
+
+    /// So many bytes of a spare were made from then to then: it rests in proportion, and the next step is as long as is bearable.
+    fn note_step(&self, bytes: u64, began_us: u64, ended_us: u64) {
+        let took_us = ended_us - began_us;
+        let bearable = (bytes * PREPARE_US / took_us.max(1)).clamp(PREPARE_BYTES_LEAST, PREPARE_BYTES_MAX);
+        self.prepare_bytes.store(bearable, Ordering::SeqCst);
+        self.prepare_rests_until_us.store(ended_us + PREPARE_RESTS * took_us, Ordering::SeqCst);
     }
 
     fn take_buffer(&self) -> AlignedBuf {

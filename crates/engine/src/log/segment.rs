@@ -235,10 +235,11 @@ impl Segments {
         self.spares.len() < SPARES_WANTED && (self.may_grow() || !self.shut_spares.is_empty())
     }
 
-    /// Whether the next spare is wanted now, `made` bytes of whose file are there, and not just some time: there is none, or the file is less of one
-    /// than the current segment is of its use, so that at the pace of commits it would come too late. One that is there already costs nothing.
+    /// Whether the next spare is wanted now, `made` bytes of whose file are there, and not just some time: there is none, or the current segment is half
+    /// used and the file would not be complete when that is full, unless it grows twice as fast. To open one that is complete costs nothing.
     pub fn is_spare_pressing(&self, made: u64) -> bool {
-        self.spares.is_empty() || made < self.filled() || self.next_to_open().is_some()
+        let due = (2 * self.filled()).saturating_sub(self.segment_bytes);
+        self.spares.is_empty() || made < due || self.next_to_open().is_some()
     }
 
     /// The spare to open next, if there are too few that are open.
