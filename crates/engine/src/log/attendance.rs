@@ -132,7 +132,8 @@ impl Attendance {
         self.is_untold.load(Ordering::SeqCst) && self.is_untold.swap(false, Ordering::SeqCst)
     }
 
-    /// Whether no driver was told that this epoch is waited for; only once. Who is told of it closes it, or looks again by itself.
+    /// Whether no driver was told that this epoch is waited for; only once. Who is told of it closes it, or
+    /// whoever looks again does: a driver by itself, or one that ends what a slow device writes.
     pub fn is_first_to_tell_of(&self, epoch: Epoch) -> bool {
         is_raised(&self.told, epoch)
     }

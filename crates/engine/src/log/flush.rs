@@ -5,8 +5,9 @@
 //!  filling ----------------------> closing ----------------> in flight: write, sync ----------------------> durable
 //! ```
 //!
-//! An epoch closes when a device with staged frames is free, so what arrives during one flush is the next group. There is no commit delay to set; a
-//! driver lets commits come together only while that holds up nobody, or little beside what else there is to do ([`super::attendance`]).
+//! An epoch closes when a device with staged frames is free, so what arrives during one flush is the next group; unless a slow one that has some too is
+//! at work. There is no commit delay to set; a driver lets commits come together only while that holds up nobody, or little beside what else there is to
+//! do ([`super::attendance`]).
 //! Any thread may step; each part is done by whoever gets its lock.
 //!
 //! 1. At most two epochs are in flight, so e+2 is submitted only when e is complete.
@@ -51,9 +52,9 @@ const IN_FLIGHT_MAX: usize = 2;
 /// Zeros written per preparing step: at least this, and twice the last group so that preparing keeps ahead of commits.
 const PREPARE_BYTES_MIN: u64 = 256 << 10;
 const PREPARE_BYTES_MAX: u64 = 4 << 20;
-/// What commits may wait behind a step of a spare that is not pressing, and the least that one writes.
+/// What commits may wait behind a step of a spare that is not pressing, and the least that one writes: a disk that seeks is no faster with less.
 const PREPARE_US: u64 = 5_000;
-const PREPARE_BYTES_LEAST: u64 = 16 << 10;
+const PREPARE_BYTES_LEAST: u64 = 128 << 10;
 /// So many times as long as a step took is the device left to commits, where the spare is not pressing: a device that seeks and takes 20 ms for a
 /// step would otherwise keep every commit waiting behind one for as long as a segment is made.
 const PREPARE_RESTS: u64 = 9;
@@ -63,6 +64,10 @@ const PREPARE_RESTS: u64 = 9;
 const LINGER_US: u64 = 500;
 /// So much is worth a flush by itself.
 const LINGER_BYTES: u64 = 256 << 10;
+
+/// A device whose groups take longer is waited for by others that share its epoch. Where one is written in less, to gather the next one takes about
+/// as long, and is done while it is written.
+const SLOW_US: u64 = 300;
 
 /// What a step did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -143,6 +148,8 @@ pub(super) struct Device {
     /// The file system refused another segment; cleared by recycling, and retried after a while.
     no_space_until_us: AtomicU64,
     last_group_bytes: AtomicU64,
+    /// What it took to write the last group and to make it durable.
+    last_flush_us: AtomicU64,
     /// Of the spare that is being made, until when that rests, and how much of it is then made at once.
     made_bytes: AtomicU64,
     prepare_rests_until_us: AtomicU64,
@@ -162,6 +169,7 @@ pub(super) struct Device {
 struct Writer {
     /// The group being written; true once it is written and only the sync is missing.
     current: Option<(SealedGroup, bool)>,
+    began_us: u64,
 }
 
 struct SealedGroup {
@@ -601,7 +609,9 @@ impl Log {
     /// a driver of `device_step` calls it from a thread of its own.
     pub fn prepare_step(&self) -> Progress {
         let mut blocked = Progress::Idle;
-        for device in &self.devices {
+        let has_none = |device: &&Device| device.spares.load(Ordering::SeqCst) == 0;
+        let first = self.devices.iter().filter(has_none);
+        for device in first.chain(self.devices.iter().filter(|device| !has_none(device))) {
             if self.poison.get().is_some() {
                 return Progress::Poisoned;
             }
@@ -623,8 +633,8 @@ impl Log {
             match made {
                 Ok(false) => {}
                 Ok(true) => {
-                    // Not where one was only opened.
-                    if preparer.made_bytes() != made_before {
+                    // Not where one was opened, or completed: its sync and its name take longer.
+                    if preparer.made_bytes() > made_before {
                         device.note_step(bytes, began_us, self.clock.monotonic_us());
                     }
                     if device.note_spares() {
@@ -723,12 +733,13 @@ impl Log {
         }
     }
 
-    /// After frames were staged. A device that is flushing needs no wake: whoever completes the flush looks again. Nor does a driver that
+    /// After frames were staged. A device that is flushing needs no wake, nor one that waits for it: whoever completes the flush looks again. Nor does a driver that
     /// lingers: it will look. And while attendants are at work, one of them tells the driver.
     pub(super) fn wake_for_frames(&self, device: DeviceId) {
         if self.parking.is_anyone_parked()
             && self.lingering.load(Ordering::SeqCst) == 0
             && self.device(device).outstanding.load(Ordering::SeqCst) == 0
+            && (self.devices.len() == 1 || self.wants_close().is_some())
             && !self.attendance.leave_telling()
         {
             self.parking.wake();
@@ -827,12 +838,15 @@ impl Log {
     }
 
     fn wants_preparing(&self) -> bool {
-        self.devices.iter().any(|device| {
-            !self.is_space_refused(device) && !self.prepare_rests(device) && !device.preparer.is_locked() && {
-                let segments = device.segments.lock();
-                segments.wants_spare() || segments.is_in_work()
-            }
-        })
+        self.devices.iter().any(|device| self.wants_preparing_of(device))
+    }
+
+    fn wants_preparing_of(&self, device: &Device) -> bool {
+        let wants = || {
+            let segments = device.segments.lock();
+            segments.wants_spare() || segments.is_in_work()
+        };
+        !self.is_space_refused(device) && !device.preparer.is_locked() && wants() && !self.prepare_rests(device)
     }
 
     // ---- closing and gathering ----
@@ -897,19 +911,22 @@ impl Log {
         (self.witness_due_in_us() == Some(0)).then_some(Close::Witness)
     }
 
-    /// Whether something is staged in `epoch`, and no device that has some of it must end another group first. Where one must, the epoch is not
-    /// durable before that device has written twice, so to keep it open until then delays nobody in it, and whoever commits meanwhile is in it too. To
-    /// close it for the devices that are free lets them run ahead by up to a whole flush, which everybody then waits for behind the next two.
+    /// Whether a free device has frames of `epoch`, and no slow one that has some too must end another group first. As long as one must, the epoch is not
+    /// durable before that device has written twice, so to keep it open delays nobody in it, and whoever commits meanwhile is in it too. To close it
+    /// for the devices that are free lets them run ahead by up to a whole flush, which everybody then waits for behind the next two. Many frames
+    /// are written without waiting: then it is the devices' bandwidth that is wanted.
     fn can_write_at_once(&self, epoch: Epoch) -> bool {
-        let mut is_staged = false;
-        for (_, device) in self.scanned_slots().filter(|(slot, _)| slot.staged(epoch) > 0) {
-            let is_free = device.outstanding.load(Ordering::SeqCst) == 0;
-            if !is_free && !planted::is(Bug::SubmitAhead) {
-                return false;
+        let (mut is_any_free, mut is_any_slow, mut staged) = (false, false, 0);
+        for (slot, device) in self.scanned_slots() {
+            let bytes = slot.staged(epoch);
+            if bytes > 0 {
+                let is_free = device.outstanding.load(Ordering::SeqCst) == 0;
+                is_any_free |= is_free;
+                is_any_slow |= !is_free && device.last_flush_us.load(Ordering::Relaxed) >= SLOW_US;
+                staged += bytes;
             }
-            is_staged |= is_free;
         }
-        is_staged
+        is_any_free && (!is_any_slow || staged >= LINGER_BYTES || planted::is(Bug::SubmitAhead))
     }
 
     /// Worker slots ever claimed, with the device of each.
@@ -1041,7 +1058,7 @@ impl Log {
         let bytes = buf.len() as u64;
         let place = device.segments.lock().place(bytes, header.group, header.epoch);
         device.note_spares();
-        if place.offset == 0 && self.prepare_parking.is_anyone_parked() {
+        if self.prepare_parking.is_anyone_parked() && (place.offset == 0 || self.wants_preparing_of(device)) {
             self.prepare_parking.wake();
         }
         device.bulk[buffers::index(header.epoch)].store(0, Ordering::SeqCst);
@@ -1099,7 +1116,7 @@ impl Log {
             let Some(next) = device.queue.lock().pop_front() else {
                 return Progress::Idle;
             };
-            writer.current = Some((next, false));
+            *writer = Writer { current: Some((next, false)), began_us: self.clock.monotonic_us() };
         }
         let (group, written) = writer.current.as_mut().expect("a group was just made current");
         let path = || device.dir.join(segment::file_name(group.segment));
@@ -1141,6 +1158,7 @@ impl Log {
     /// The current group is durable.
     fn written(&self, device: &Device, mut writer: MutexGuard<'_, Writer>) -> Progress {
         let (group, _) = writer.current.take().expect("the current group was just synced");
+        device.last_flush_us.store(self.clock.monotonic_us() - writer.began_us, Ordering::Relaxed);
         device.outstanding.fetch_sub(1, Ordering::SeqCst);
         device.buffers.lock().push(group.buf);
         drop(writer);
@@ -1226,6 +1244,7 @@ impl Device {
             spares: AtomicUsize::new(0),
             no_space_until_us: AtomicU64::new(0),
             last_group_bytes: AtomicU64::new(0),
+            last_flush_us: AtomicU64::new(0),
             made_bytes: AtomicU64::new(0),
             prepare_rests_until_us: AtomicU64::new(0),
             prepare_bytes: AtomicU64::new(PREPARE_BYTES_MAX),

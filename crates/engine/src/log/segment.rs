@@ -235,10 +235,11 @@ impl Segments {
         self.spares.len() < SPARES_WANTED && (self.may_grow() || !self.shut_spares.is_empty())
     }
 
-    /// Whether the next spare is wanted now, `made` bytes of whose file are there, and not just some time: there is none, or the current segment is half
-    /// used and the file would not be complete when that is full, unless it grows twice as fast. To open one that is complete costs nothing.
+    /// Whether the next spare is wanted now, `made` bytes of whose file are there, and not just some time: there is none, or the file would not be
+    /// complete when half of the current segment is used, so that there is time for its name and for groups that come faster. To open one that is
+    /// complete costs nothing.
     pub fn is_spare_pressing(&self, made: u64) -> bool {
-        let due = (2 * self.filled()).saturating_sub(self.segment_bytes);
+        let due = (2 * self.filled()).min(self.segment_bytes);
         self.spares.is_empty() || made < due || self.next_to_open().is_some()
     }
 

@@ -582,39 +582,95 @@ fn real_files_carry_the_log() {
     assert_eq!(log.incarnation(), Incarnation(2));
 }
 
-/// A device that is free does not run ahead of one that has to write twice for the same epoch: who commits meanwhile would wait for a third flush.
+/// A device that is free does not run ahead of a slow one that has to write twice for the same epoch: who commits meanwhile would wait for a third flush.
 #[test]
-fn an_epoch_stays_open_while_a_device_that_has_some_of_it_writes() {
+fn an_epoch_stays_open_while_a_slow_device_that_has_some_of_it_writes() {
     let (io, options) = (MemIo::new(), options(2));
-    let log = create(&io, &options);
+    for flush_us in [8_000, 80] {
+        let clock = MemClock::new();
+        let log = Log::create(dynamic(&io.crash(flush_us)), clock.clone(), &options, DATABASE).unwrap();
+        drive(&log);
+        let [free, busy] = [DeviceId(0), DeviceId(1)];
+        let (mut of_free, mut of_busy) = (log.worker_on(free).unwrap(), log.worker_on(busy).unwrap());
+        // One seals; then each device writes and syncs.
+        let works = |device: DeviceId, steps: usize| {
+            for _ in 0..steps {
+                assert_eq!(log.device_step(device), Progress::Worked, "{device:?}");
+                clock.advance_us(flush_us);
+            }
+        };
+        let first = [commit(&mut of_free, 0), commit(&mut of_busy, 1)].map(|cts| cts.epoch());
+        works(free, 3);
+        assert_eq!((first[0], log.durable() < first[0]), (first[1], true), "the other device has not written");
+
+        // Nobody who is busy has some: it is written at once.
+        let alone = commit(&mut of_free, 2).epoch();
+        works(free, 3);
+        works(busy, 2);
+        assert_eq!((log.durable(), alone.0), (alone, first[0].0 + 1));
+
+        let second = [commit(&mut of_free, 3), commit(&mut of_busy, 4)].map(|cts| cts.epoch());
+        works(free, 3);
+        let waiting = [commit(&mut of_busy, 5), commit(&mut of_free, 6)].map(|cts| cts.epoch());
+        assert_eq!(waiting, [Epoch(second[0].0 + 1); 2]);
+        if flush_us < 300 {
+            works(free, 3);
+            works(busy, 4);
+            assert_eq!(log.durable(), waiting[0], "of fast devices the next is sealed meanwhile");
+            continue;
+        }
+        assert_eq!(log.device_step(free), Progress::Idle);
+        assert_eq!(commit(&mut of_free, 7).epoch(), waiting[0]);
+        works(busy, 2);
+        assert_eq!(log.durable(), second[0]);
+        works(free, 3);
+        works(busy, 2);
+        assert_eq!(log.durable(), waiting[0]);
+    }
+}
+
+/// What is staged on a device that waits for a slow one wakes no driver, and what lies beyond a group's worth does not wait.
+#[test]
+fn frames_that_wait_for_a_slow_device_wake_nobody_until_they_are_many() {
+    let io = MemIo::new();
+    let options = LogOptions { segment_bytes: 4 << 20, log_size_bytes: 48 << 20, stage_limit_bytes: 2 << 20, ..options(2) };
+    let clock = MemClock::new();
+    let log = Log::create(dynamic(&io), clock.clone(), &options, DATABASE).unwrap();
     drive(&log);
     let [free, busy] = [DeviceId(0), DeviceId(1)];
     let (mut of_free, mut of_busy) = (log.worker_on(free).unwrap(), log.worker_on(busy).unwrap());
-    // One seals; then each device writes and syncs.
-    let works = |device: DeviceId, steps: usize| {
-        assert!((0..steps).all(|_| log.device_step(device) == Progress::Worked), "{device:?}");
-    };
-    let first = [commit(&mut of_free, 0), commit(&mut of_busy, 1)].map(|cts| cts.epoch());
-    works(free, 3);
-    assert_eq!((first[0], log.durable() < first[0]), (first[1], true), "the other device has not written");
-
-    // Nobody who is busy has some: it is written at once.
-    let alone = commit(&mut of_free, 2).epoch();
-    works(free, 3);
-    works(busy, 2);
-    assert_eq!((log.durable(), alone.0), (alone, first[0].0 + 1));
-
-    let second = [commit(&mut of_free, 3), commit(&mut of_busy, 4)].map(|cts| cts.epoch());
-    works(free, 3);
-    let waiting = [commit(&mut of_busy, 5), commit(&mut of_free, 6)].map(|cts| cts.epoch());
-    assert_eq!(log.device_step(free), Progress::Idle);
-    let joined = commit(&mut of_free, 7).epoch();
-    assert_eq!((waiting, joined.0), ([joined; 2], second[0].0 + 1));
-    works(busy, 2);
-    assert_eq!(log.durable(), second[0]);
-    works(free, 3);
-    works(busy, 2);
-    assert_eq!(log.durable(), joined);
+    for number in [0, 2] {
+        commit(&mut of_free, number);
+        commit(&mut of_busy, number + 1);
+        for device in [free, free, free, busy, busy] {
+            // Of the second group the busy device has not ended its.
+            if number == 0 || device == free {
+                assert_eq!(log.device_step(device), Progress::Worked);
+                clock.advance_us(8_000);
+            }
+        }
+    }
+    let epoch = commit(&mut of_busy, 4).epoch();
+    let parked = std::thread::scope(|scope| {
+        scope.spawn(|| log.device_park(free, Duration::from_secs(20)));
+        while !log.is_anyone_parked() {
+            std::thread::yield_now();
+        }
+        let wakes = log.wakes();
+        (5..105).for_each(|number| assert_eq!(commit(&mut of_free, number).epoch(), epoch));
+        let woken = log.wakes() - wakes;
+        // Four hundred times 300 bytes are not many, a thousand are.
+        let mut number = 105;
+        while log.wakes() == wakes {
+            assert!(number < 2_000, "the driver is woken once much is staged");
+            assert_eq!(commit(&mut of_free, number).epoch(), epoch);
+            number += 1;
+        }
+        (woken, number)
+    });
+    assert!(parked.0 == 0 && parked.1 > 400, "{parked:?}");
+    assert_eq!(log.device_step(free), Progress::Worked);
+    assert!(log.now().epoch() > epoch);
 }
 
 /// Each look takes it further: so long seems whatever is done between two.
@@ -664,5 +720,5 @@ fn a_spare_that_is_in_no_hurry_leaves_the_device_to_commits() {
     assert!((8..=16).contains(&worked) && rested > 2 * worked, "{worked} steps, {rested} rests");
     // 256 KiB took 100 ms.
     let (worked, _) = make_spare_of_16_steps(100_000);
-    assert!((128..=256).contains(&worked), "{worked} steps");
+    assert!((20..=32).contains(&worked), "{worked} steps of 128 KiB");
 }

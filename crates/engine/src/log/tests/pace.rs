@@ -1,0 +1,184 @@
+//! Spares that are made beside commits, on a device whose calls take their time by a clock of their own.
+
+use std::io;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::io::{Clock, File, Lock, OpenOptions};
+
+use super::*;
+
+const SEGMENT: u64 = 4 << 20;
+const SEGMENTS: u64 = 4;
+
+/// What a device takes.
+#[derive(Clone, Copy, Debug)]
+struct Device {
+    seek_us: u64,
+    bytes_per_us: u64,
+    sync_us: u64,
+    dir_us: u64,
+}
+
+const SSD: Device = Device { seek_us: 20, bytes_per_us: 2_000, sync_us: 30, dir_us: 500 };
+const CLOUD: Device = Device { seek_us: 300, bytes_per_us: 250, sync_us: 700, dir_us: 3_000 };
+const DISK: Device = Device { seek_us: 8_000, bytes_per_us: 150, sync_us: 8_000, dir_us: 16_000 };
+
+impl Device {
+    fn write_us(self, bytes: u64) -> u64 {
+        self.seek_us + bytes / self.bytes_per_us
+    }
+
+    /// A commit that finds nothing in its way.
+    fn commit_us(self, bytes: u64) -> u64 {
+        self.write_us(bytes) + self.sync_us
+    }
+}
+
+/// Moved by what files do.
+#[derive(Debug, Default)]
+struct Time(AtomicU64);
+
+impl Time {
+    fn pass(&self, us: u64) {
+        self.0.fetch_add(us, Ordering::SeqCst);
+    }
+}
+
+impl Clock for Time {
+    fn monotonic_us(&self) -> u64 {
+        self.0.load(Ordering::SeqCst)
+    }
+
+    fn wall_us(&self) -> u64 {
+        self.monotonic_us()
+    }
+}
+
+struct TimedIo(MemIo, Arc<Time>, Device);
+
+struct TimedFile(Arc<dyn File>, Arc<Time>, Device);
+
+impl File for TimedFile {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        self.0.read_at(buf, offset)
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.1.pass(self.2.write_us(bytes.len() as u64));
+        self.0.write_at(bytes, offset)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.1.pass(self.2.sync_us);
+        self.0.sync()
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        self.0.len()
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.0.set_len(len)
+    }
+
+    fn is_direct(&self) -> bool {
+        self.0.is_direct()
+    }
+}
+
+impl Io for TimedIo {
+    fn create_dir_all(&self, dir: &Path) -> io::Result<()> {
+        self.0.create_dir_all(dir)
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
+        self.0.list(dir)
+    }
+
+    fn exists(&self, path: &Path) -> io::Result<bool> {
+        self.0.exists(path)
+    }
+
+    fn open(&self, path: &Path, options: OpenOptions) -> io::Result<Arc<dyn File>> {
+        Ok(Arc::new(TimedFile(self.0.open(path, options)?, self.1.clone(), self.2)))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.0.rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        self.0.remove(path)
+    }
+
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        self.1.pass(self.2.dir_us);
+        self.0.sync_dir(dir)
+    }
+
+    fn lock(&self, path: &Path) -> io::Result<Box<dyn Lock>> {
+        self.0.lock(path)
+    }
+}
+
+/// Commits of so many bytes, one after the other, some segments full of them, so long after each other; what each took, in order of that. A driver
+/// steps meanwhile as the engine's does.
+fn commits(device: Device, bytes: u64, think_us: u64) -> Vec<u64> {
+    let options = LogOptions {
+        segment_bytes: SEGMENT,
+        log_size_bytes: 4 * SEGMENTS * SEGMENT,
+        stage_limit_bytes: SEGMENT / 2,
+        idle_witness_us: u64::MAX / 2,
+        ..options(1)
+    };
+    let time = Arc::new(Time::default());
+    let io = TimedIo(MemIo::new(), time.clone(), device);
+    let log = Log::create(Arc::new(io), time.clone(), &options, DATABASE).unwrap();
+    drive(&log);
+    let mut worker = log.worker().unwrap();
+    // A group is padded to blocks.
+    let body = vec![7; bytes as usize - 500];
+    let commit = |_| {
+        let began_us = time.monotonic_us();
+        let reserved = worker.reserve(body.len() as u64).expect("a spare is there before it is needed");
+        let (mut announced, cts) = reserved.announce_and_draw();
+        announced.stage(cts.epoch(), &[&body]);
+        announced.leave_quietly();
+        assert!(log.flush_inline(cts).unwrap());
+        let took_us = time.monotonic_us() - began_us;
+        let until_us = time.monotonic_us() + think_us;
+        while time.monotonic_us() < until_us {
+            if log.step() != Progress::Worked {
+                time.pass((until_us - time.monotonic_us()).min(10_000));
+            }
+        }
+        took_us
+    };
+    let mut all: Vec<u64> = (0..SEGMENTS * SEGMENT / bytes).map(commit).collect();
+    all.sort_unstable();
+    all
+}
+
+/// Whatever the device and however large the groups: nobody is refused for want of a spare.
+#[test]
+fn a_spare_is_there_before_it_is_needed() {
+    for device in [SSD, CLOUD, DISK] {
+        for bytes in [4 << 10, 64 << 10, 512 << 10] {
+            let took = commits(device, bytes, 0);
+            // Inline behind a step of preparing, at worst one of four groups, a sync and a name.
+            let most_us = device.commit_us(bytes) + device.commit_us(SEGMENT) + device.sync_us + device.dir_us;
+            assert!(took[took.len() - 1] <= most_us, "{device:?}, {bytes} bytes: {:?}", took.last());
+        }
+    }
+}
+
+/// Where there is time between commits, nineteen of twenty find the device free.
+#[test]
+fn commits_with_time_between_them_do_not_wait_for_spares() {
+    for device in [SSD, CLOUD, DISK] {
+        let took = commits(device, 4 << 10, 20 * device.commit_us(4 << 10));
+        let due_us = device.commit_us(4 << 10);
+        assert_eq!(took[took.len() * 19 / 20], due_us, "{device:?}");
+    }
+}
