@@ -1430,14 +1430,13 @@ impl Session {
         self.interrupt.limit_inline(self.inline_limit);
         let mut scratch = Scratch::of_thread();
         scratch.gives_parts = takes_parts(statement, rows) && matches!(statement.plan, Plan::Select(_));
-        let mut run = Run {
-            engine: &mut self.inner,
-            parameters,
-            env: &self.env,
-            scratch: &mut scratch,
-            interrupt: &mut self.interrupt,
-            constraints: &mut self.constraints,
-        };
+        let mut run = Run::new(
+            &mut self.inner,
+            (parameters, &self.env),
+            &mut scratch,
+            &mut self.interrupt,
+            &mut self.constraints,
+        );
         let result = match &statement.plan {
             Plan::Explain(explained) => measured(explained, &mut run, rows).map(|()| ("EXPLAIN", None)),
             plan => run_program(plan, &mut run, rows),
@@ -1483,14 +1482,13 @@ impl Session {
             unreachable!("invariant: only a query gives parts");
         };
         self.interrupt.limit_inline(None);
-        let mut run = Run {
-            engine: &mut self.inner,
-            parameters: &parameters,
-            env: &self.env,
-            scratch: &mut scratch,
-            interrupt: &mut self.interrupt,
-            constraints: &mut self.constraints,
-        };
+        let mut run = Run::new(
+            &mut self.inner,
+            (&parameters, &self.env),
+            &mut scratch,
+            &mut self.interrupt,
+            &mut self.constraints,
+        );
         let result = query::go_on(query, paused, &mut run, rows);
         let given = given + rows.len() as u64;
         match (result, scratch.paused.take()) {
@@ -1726,14 +1724,13 @@ impl Session {
             self.interrupt.limit_inline(self.inline_limit);
             let mut scratch = Scratch::of_thread();
             let settled = rules::settle(
-                &mut Run {
-                    engine: &mut self.inner,
-                    parameters: &[],
-                    env: &self.env,
-                    scratch: &mut scratch,
-                    interrupt: &mut self.interrupt,
-                    constraints: &mut self.constraints,
-                },
+                &mut Run::new(
+                    &mut self.inner,
+                    (&[], &self.env),
+                    &mut scratch,
+                    &mut self.interrupt,
+                    &mut self.constraints,
+                ),
                 None,
             );
             scratch.leave_to_thread();
@@ -2383,7 +2380,7 @@ impl Session {
 
     /// An expression over nothing.
     fn value_alone(&self, expr: &Expr, parameters: &[Datum]) -> Result<Datum, SqlError> {
-        let frame = Frame { tables: &[], rows: &[], cells: &[], parameters, env: &self.env };
+        let frame = Frame { tables: &[], rows: &[], cells: &[], parameters, env: &self.env, lists: None };
         Ok(evaluate(expr, &frame)?.into_datum())
     }
 

@@ -565,7 +565,7 @@ impl Binder<'_> {
             }
         }
         let (left, array) = (Box::new(left), Box::new(array));
-        Ok(Bound::new(Expr::Quantified { operator, left, array, all }, Type::Bool))
+        Ok(Bound::new(Expr::quantified(operator, left, array, all), Type::Bool))
     }
 
     /// `(a, b) OVERLAPS (c, d)`: b and d are ends, or how long it is to them.

@@ -369,7 +369,7 @@ fn usable<'a>(
                     lists.push(UsableList { column, at, wanted: Wanted::Values(list.collect()) });
                 }
             }
-            Expr::Quantified { operator, left, array, all: false } if operator.op == BinaryOp::Eq => {
+            Expr::Quantified { operator, left, array, all: false, .. } if operator.op == BinaryOp::Eq => {
                 if let Some(column) = plain_column(left, source)
                     && known(array)
                     && has_one_value(operator.right, operator.left)
@@ -868,7 +868,8 @@ fn kept(query: &super::query::Query, depth: usize, run: &mut Run<'_>) -> Result<
 
 /// A frame that leaves the engine free for use.
 fn parts_frame<'a>(view: &StepView<'a>, scratch: &'a Scratch, parameters: &'a [Datum], env: &'a Env) -> Frame<'a> {
-    Frame { tables: view.tables, rows: &scratch.rows, cells: &scratch.cells, parameters, env }
+    let Scratch { rows, cells, lists, .. } = scratch;
+    Frame { tables: view.tables, rows, cells, parameters, env, lists: Some(lists) }
 }
 
 fn open_unique(view: &StepView<'_>, index: &Index, keys: &[KeyValue], run: &mut Run<'_>) -> Result<Cursor, Halt> {

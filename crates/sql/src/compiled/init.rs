@@ -108,14 +108,13 @@ impl RowQueries {
             run.env.engine.iter().for_each(|engine| rows.charge_to(engine));
             // The rows at hand stay in the statement's own.
             let mut scratch = Scratch::of_thread();
-            let inner = &mut Run {
-                engine: &mut *run.engine,
-                parameters,
-                env: run.env,
-                scratch: &mut scratch,
-                interrupt: &mut *run.interrupt,
-                constraints: &mut *run.constraints,
-            };
+            let inner = &mut Run::new(
+                &mut *run.engine,
+                (parameters, run.env),
+                &mut scratch,
+                &mut *run.interrupt,
+                &mut *run.constraints,
+            );
             let asked = query::run(&plan.query, inner, &mut rows);
             scratch.leave_to_thread();
             asked?;

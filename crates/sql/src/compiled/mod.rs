@@ -22,7 +22,7 @@ pub mod watch;
 use crate::catalog::Known;
 use crate::charge::Charge;
 use crate::error::SqlError;
-use crate::expr::{Env, Frame};
+use crate::expr::{Env, Frame, Lists};
 use crate::role::acl::{Kind, Privileges};
 use crate::value::{Clock, Datum};
 use freshet_engine::catalog::Table;
@@ -104,6 +104,8 @@ pub struct Scratch {
     targets: Vec<RowId>,
     /// The row being written.
     changed: Row,
+    /// Of the run's parameters.
+    lists: Lists,
     /// Of a run that is measured.
     pub watch: Option<Box<watch::Watch>>,
     /// Whether the run may stop when its rows are a part of the result, and where it did.
@@ -123,7 +125,8 @@ impl Scratch {
     }
 
     /// For the next run on this thread.
-    pub fn leave_to_thread(self: Box<Scratch>) {
+    pub fn leave_to_thread(mut self: Box<Scratch>) {
+        self.lists.begin(&[]);
         OF_THREAD.set(Some(self));
     }
 
@@ -209,7 +212,19 @@ pub struct Run<'r> {
     pub constraints: &'r mut rules::Constraints,
 }
 
-impl Run<'_> {
+impl<'r> Run<'r> {
+    /// Begins, on a scratch of its own.
+    pub fn new(
+        engine: &'r mut Session,
+        (parameters, env): (&'r [Datum], &'r Env),
+        scratch: &'r mut Scratch,
+        interrupt: &'r mut Interrupt,
+        constraints: &'r mut rules::Constraints,
+    ) -> Run<'r> {
+        scratch.lists.begin(parameters);
+        Run { engine, parameters, env, scratch, interrupt, constraints }
+    }
+
     /// By what messages show values: the catalog is at hand, which labels of enums are found in.
     pub fn showing_clock(&self) -> Clock {
         let known = &self.env.clock.catalog;
@@ -254,6 +269,7 @@ impl Run<'_> {
             cells: &self.scratch.cells,
             parameters: self.parameters,
             env: self.env,
+            lists: Some(&self.scratch.lists),
         }
     }
 }

@@ -526,14 +526,13 @@ pub fn lock_row(
 pub fn materialize(query: &Query, outer: &mut Run<'_>) -> Result<(Vec<Vec<Datum>>, Charge), Halt> {
     // What is measured is measured of it too.
     let mut scratch = Scratch { watch: outer.scratch.watch.take(), ..Scratch::default() };
-    let mut inner = Run {
-        engine: &mut *outer.engine,
-        parameters: outer.parameters,
-        env: outer.env,
-        scratch: &mut scratch,
-        interrupt: &mut *outer.interrupt,
-        constraints: &mut *outer.constraints,
-    };
+    let mut inner = Run::new(
+        &mut *outer.engine,
+        (outer.parameters, outer.env),
+        &mut scratch,
+        &mut *outer.interrupt,
+        &mut *outer.constraints,
+    );
     let mut rows = RowSet::default();
     let mut charge = Charge::of_query(outer.env.engine.as_ref());
     outer.env.engine.iter().for_each(|engine| rows.charge_to(engine));

@@ -303,6 +303,7 @@ impl Run<'_> {
             cells: &[],
             parameters: self.parameters,
             env: self.env,
+            lists: None,
         }
     }
 }
@@ -811,7 +812,7 @@ fn default_value(table: &Table, column: u16, run: &mut Run<'_>) -> Result<Datum,
     let Some(text) = &def.default else { return Ok(Datum::Null) };
     let schema = run.engine.schema().clone();
     let expr = crate::bind::rules::default_expr(text, def.ty, &schema)?;
-    let frame = Frame { tables: &[], rows: &[], cells: &[], parameters: &[], env: run.env };
+    let frame = Frame { tables: &[], rows: &[], cells: &[], parameters: &[], env: run.env, lists: None };
     Ok(evaluate(&expr, &frame)?.into_datum())
 }
 

@@ -357,7 +357,7 @@ impl Definer<'_> {
                 if expr.is_volatile() {
                     return Ok(false);
                 }
-                let frame = Frame { tables: &[], rows: &[], cells: &[], parameters: &[], env: self.env };
+                let frame = Frame { tables: &[], rows: &[], cells: &[], parameters: &[], env: self.env, lists: None };
                 Missing::of(column.ty, &evaluate(&expr, &frame)?.into_datum().as_value())
             }
         };
@@ -404,6 +404,7 @@ impl Definer<'_> {
                             cells: &[],
                             parameters: &[],
                             env,
+                            lists: None,
                         };
                         let value = evaluate(expr, &frame)?.into_datum();
                         record.set(&new.layout, at, &value.as_value());
@@ -412,13 +413,13 @@ impl Definer<'_> {
                 }
             }
             for (at, expr) in &defaults {
-                let frame = Frame { tables: &[], rows: &[], cells: &[], parameters: &[], env };
+                let frame = Frame { tables: &[], rows: &[], cells: &[], parameters: &[], env, lists: None };
                 let value = evaluate(expr, &frame)?.into_datum();
                 record.set(&new.layout, *at, &value.as_value());
             }
             for (at, expr) in &computed {
                 let cells = [(0..new.def.columns.len()).map(|at| record.get(&new.layout, at).into()).collect()];
-                let frame = Frame { tables: &[], rows: &[], cells: &cells, parameters: &[], env };
+                let frame = Frame { tables: &[], rows: &[], cells: &cells, parameters: &[], env, lists: None };
                 let value = evaluate(expr, &frame)?.into_datum();
                 record.set(&new.layout, *at, &value.as_value());
             }

@@ -248,7 +248,7 @@ impl Definer<'_> {
         let mut scratch = Scratch::default();
         self.engine.each_row_alone(id, &mut |engine, _, row| -> Done<()> {
             interrupt.step()?;
-            let mut run = Run { engine, parameters: &[], env, scratch: &mut scratch, interrupt, constraints };
+            let mut run = Run::new(engine, (&[], env), &mut scratch, interrupt, constraints);
             check_row(&rules, row, &mut run)?;
             rules::demand_parents(&rules, row, &mut run)
         })
@@ -277,8 +277,14 @@ fn check_row(rules: &Rules, row: &mut Row, run: &mut Run<'_>) -> Done<()> {
         run.engine.fetch_long(&rules.table, row, usize::from(column));
     }
     for check in &rules.checks {
-        let frame =
-            Frame { tables: &rules.tables, rows: std::slice::from_ref(row), cells: &[], parameters: &[], env: run.env };
+        let frame = Frame {
+            tables: &rules.tables,
+            rows: std::slice::from_ref(row),
+            cells: &[],
+            parameters: &[],
+            env: run.env,
+            lists: None,
+        };
         if truth(&check.condition, &frame)? == Some(false) {
             let table = &rules.table.def.name;
             let message =

@@ -1,6 +1,6 @@
 //! Evaluation.
 
-use super::{Env, EnvValue, Expr};
+use super::{Env, EnvValue, Expr, Lists, Search};
 use crate::error::SqlError;
 use crate::unwind::changing;
 use crate::value::function::Function;
@@ -25,6 +25,8 @@ pub struct Frame<'a> {
     pub cells: &'a [Vec<Datum>],
     pub parameters: &'a [Datum],
     pub env: &'a Env,
+    /// What the run has put in order of its parameters.
+    pub lists: Option<&'a Lists>,
 }
 
 impl<'a> Frame<'a> {
@@ -107,16 +109,25 @@ pub fn truth(expr: &Expr, frame: &Frame<'_>) -> Result<Option<bool>, SqlError> {
             };
             Ok(Some(equal == *negated))
         }
-        Expr::In { expr, list, negated, sorted } => {
+        Expr::In { expr, list, negated, search } => {
             let wanted = evaluate(expr, frame)?;
-            let found = match sorted {
-                Some(_) if wanted.is_null() => None,
-                Some(sorted) => Some(sorted.has(list, &wanted.value())?),
+            let found = match search {
+                Some(Search::Sorted(_)) if wanted.is_null() => None,
+                Some(Search::Sorted(sorted)) => Some(sorted.has(list, &wanted.value())?),
+                Some(Search::InRun(token)) => {
+                    match frame.lists.and_then(|lists| lists.of_list(token, list, frame.parameters)) {
+                        Some(members) => members.truth(&list[0].0, false, &wanted.value())?,
+                        None => member(&wanted, list, frame)?,
+                    }
+                }
                 None => member(&wanted, list, frame)?,
             };
             Ok(found.map(|b| b != *negated))
         }
-        Expr::Quantified { operator, left, array, all } => quantified(operator, left, array, *all, frame),
+        Expr::Quantified { operator, left, array, all, members } => match members {
+            Some(members) => members.truth(operator, *all, &evaluate(left, frame)?.value()),
+            None => quantified(operator, left, array, *all, frame),
+        },
         Expr::Like { expr, pattern, escape, insensitive, negated } => {
             let (text, pattern) = (evaluate(expr, frame)?, evaluate(pattern, frame)?);
             let (Value::Bytes(text), Value::Bytes(pattern)) = (text.value(), pattern.value()) else {
@@ -161,7 +172,13 @@ fn quantified(
     all: bool,
     frame: &Frame<'_>,
 ) -> Result<Option<bool>, SqlError> {
-    let (left, array) = (evaluate(left, frame)?, evaluate(array, frame)?);
+    let left = evaluate(left, frame)?;
+    if let (Expr::Param(parameter), Some(lists)) = (array, frame.lists)
+        && let Some(members) = lists.of_array(*parameter, (operator, all), frame.parameters)
+    {
+        return members.truth(operator, all, &left.value());
+    }
+    let array = evaluate(array, frame)?;
     let Value::Bytes(stored) = array.value() else {
         return Ok(None);
     };

@@ -13,7 +13,7 @@ mod sleep;
 
 pub use advisory::KeyCall;
 pub use eval::{Frame, evaluate, test, truth};
-pub use one_of::Sorted;
+pub use one_of::{Lists, Members, Search};
 pub use sequence::{SequenceCall, SequenceRef, SessionSequences};
 pub use show::show;
 pub(crate) use sleep::is_asked as is_sleep;
@@ -238,8 +238,8 @@ pub enum Expr {
         /// Each with its equality.
         list: Vec<(BinaryOperator, Expr)>,
         negated: bool,
-        /// By which a long list of constants is searched.
-        sorted: Option<Sorted>,
+        /// By which a long list is searched.
+        search: Option<Search>,
     },
     Like {
         expr: Box<Expr>,
@@ -283,6 +283,8 @@ pub enum Expr {
         left: Box<Expr>,
         array: Box<Expr>,
         all: bool,
+        /// By which a long constant array is searched.
+        members: Option<Members>,
     },
     Env(EnvValue),
     /// `current_setting(name, missing_ok)`.
@@ -548,8 +550,13 @@ impl Expr {
             Expr::Coalesce(list) => Expr::Coalesce(rewrite_all(list, before)),
             Expr::NullIf { operator, left, right } => Expr::NullIf { operator, left: boxed(left), right: boxed(right) },
             Expr::Extreme { greatest, list, ty } => Expr::Extreme { greatest, list: rewrite_all(list, before), ty },
-            Expr::Quantified { operator, left, array, all } => {
-                Expr::Quantified { operator, left: boxed(left), array: boxed(array), all }
+            // A constant array stays what it is.
+            Expr::Quantified { operator, left, array, all, members: members @ Some(_) } => {
+                Expr::Quantified { operator, left: boxed(left), array, all, members }
+            }
+            Expr::Quantified { operator, left, array, all, members: None } => {
+                let left = boxed(left);
+                Expr::quantified(operator, left, boxed(array), all)
             }
         }
     }

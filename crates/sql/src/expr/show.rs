@@ -61,7 +61,7 @@ pub fn show(expr: &Expr, name: &dyn Fn(u16, u16) -> String) -> String {
         }
         Expr::Let { id, value, body } => show(body, name).replacen(&format!("${{{id}}}"), &show(value, name), 1),
         Expr::Given(id) => format!("${{{id}}}"),
-        Expr::Quantified { operator, left, array, all } => {
+        Expr::Quantified { operator, left, array, all, .. } => {
             let which = if *all { "ALL" } else { "ANY" };
             format!("({} {} {which} ({}))", show(left, name), operator.op.symbol(), show(array, name))
         }

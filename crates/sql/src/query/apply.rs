@@ -524,7 +524,7 @@ fn compared(
     let mut unknown = single && rows.is_empty();
     for row in rows {
         let cells = [left.to_vec(), row.clone()];
-        let frame = Frame { tables: &[], rows: &[], cells: &cells, parameters: &[], env: &env };
+        let frame = Frame { tables: &[], rows: &[], cells: &cells, parameters: &[], env: &env, lists: None };
         match crate::expr::truth(condition, &frame)? {
             Some(holds) if holds != all => return Ok(Datum::Bool(!all)),
             Some(_) => {}

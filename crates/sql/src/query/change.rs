@@ -460,14 +460,13 @@ pub fn finish(action: &Action, context: &mut RoadContext<'_>, is_last_of_several
 fn with_run<T>(context: &mut RoadContext<'_>, f: impl FnOnce(&mut Run<'_>) -> Result<T, Halt>) -> Result<T, Halt> {
     let mut scratch = Scratch::default();
     scratch.make_room(1);
-    f(&mut Run {
-        engine: &mut *context.session,
-        parameters: context.parameters,
-        env: context.env,
-        scratch: &mut scratch,
-        interrupt: &mut *context.interrupt,
-        constraints: &mut *context.constraints,
-    })
+    f(&mut Run::new(
+        &mut *context.session,
+        (context.parameters, context.env),
+        &mut scratch,
+        &mut *context.interrupt,
+        &mut *context.constraints,
+    ))
 }
 
 fn apply_row(

@@ -640,7 +640,8 @@ impl<'a> Planner<'a> {
         if let Some(holes) = &self.holes {
             holes.use_values(expr);
         }
-        let frame = Frame { tables: &[], rows: &[], cells: &[], parameters: self.parameters, env: self.env };
+        let frame =
+            Frame { tables: &[], rows: &[], cells: &[], parameters: self.parameters, env: self.env, lists: None };
         Ok(evaluate(expr, &frame)?.into_datum())
     }
 

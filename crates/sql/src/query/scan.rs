@@ -442,16 +442,17 @@ impl Condition {
                 }
                 false
             }
-            Condition::Computed { expr, env } => {
-                test(expr, &Frame { tables, rows: std::slice::from_ref(row), cells: &[], parameters: &[], env })?
-            }
+            Condition::Computed { expr, env } => test(
+                expr,
+                &Frame { tables, rows: std::slice::from_ref(row), cells: &[], parameters: &[], env, lists: None },
+            )?,
         })
     }
 }
 
 /// The column and the values of `column = ANY (array)`, where no element has to be converted.
 fn listed(expr: &Expr, table: &Table) -> Option<(usize, Vec<Datum>)> {
-    let Expr::Quantified { operator, left, array, all: false } = expr else { return None };
+    let Expr::Quantified { operator, left, array, all: false, .. } = expr else { return None };
     let (Expr::Column { column, .. }, Expr::Const(array)) = (left.as_ref(), array.as_ref()) else { return None };
     let column = usize::from(*column);
     let ty = table.def.columns.get(column)?.ty;

@@ -535,14 +535,13 @@ impl Session {
         self.inner.check_snapshot()?;
         self.interrupt.limit_inline(None);
         let mut scratch = Scratch::of_thread();
-        let settled = rules::finish_statement(&mut Run {
-            engine: &mut self.inner,
-            parameters: &[],
-            env: &self.env,
-            scratch: &mut scratch,
-            interrupt: &mut self.interrupt,
-            constraints: &mut self.constraints,
-        });
+        let settled = rules::finish_statement(&mut Run::new(
+            &mut self.inner,
+            (&[], &self.env),
+            &mut scratch,
+            &mut self.interrupt,
+            &mut self.constraints,
+        ));
         scratch.leave_to_thread();
         match settled {
             Ok(()) => Ok(None),
@@ -618,14 +617,13 @@ impl Session {
                 if !copy.read(record, &format, &name, &insert.parameters, line, skipped).map_err(place)? {
                     continue;
                 }
-                let mut run = Run {
-                    engine: &mut self.inner,
-                    parameters: &copy.parameters,
-                    env: &self.env,
-                    scratch: &mut scratch,
-                    interrupt: &mut self.interrupt,
-                    constraints: &mut self.constraints,
-                };
+                let mut run = Run::new(
+                    &mut self.inner,
+                    (&copy.parameters, &self.env),
+                    &mut scratch,
+                    &mut self.interrupt,
+                    &mut self.constraints,
+                );
                 let inserted = match &condition {
                     Some(condition) => change::insert_if(&condition.expr, plan, &mut run, &mut copy.rows),
                     None => change::insert_all(plan, &mut run, &mut copy.rows),
