@@ -667,7 +667,8 @@ impl Log {
     /// Of a spare, in one step.
     fn bytes_to_prepare(&self, device: &Device) -> u64 {
         let ahead = (2 * device.last_group_bytes.load(Ordering::Relaxed)).clamp(PREPARE_BYTES_MIN, PREPARE_BYTES_MAX);
-        let bytes = if device.is_spare_pressing() { ahead } else { ahead.min(device.prepare_bytes.load(Ordering::SeqCst)) };
+        let bytes =
+            if device.is_spare_pressing() { ahead } else { ahead.min(device.prepare_bytes.load(Ordering::SeqCst)) };
         bytes.next_multiple_of(BLOCK_BYTES as u64)
     }
 

@@ -633,7 +633,8 @@ fn an_epoch_stays_open_while_a_slow_device_that_has_some_of_it_writes() {
 #[test]
 fn frames_that_wait_for_a_slow_device_wake_nobody_until_they_are_many() {
     let io = MemIo::new();
-    let options = LogOptions { segment_bytes: 4 << 20, log_size_bytes: 48 << 20, stage_limit_bytes: 2 << 20, ..options(2) };
+    let options =
+        LogOptions { segment_bytes: 4 << 20, log_size_bytes: 48 << 20, stage_limit_bytes: 2 << 20, ..options(2) };
     let clock = MemClock::new();
     let log = Log::create(dynamic(&io), clock.clone(), &options, DATABASE).unwrap();
     drive(&log);
