@@ -1466,7 +1466,8 @@ impl Session {
     }
 
     /// Gives the rows that a compiled query has found so far; it goes on when they have been taken.
-    fn give_part(&mut self, giving: Giving) -> Result<Step, SqlError> {
+    fn give_part(&mut self, mut giving: Giving) -> Result<Step, SqlError> {
+        giving.scratch.forget_lists();
         // What was read is what the snapshot has only if it still stands.
         if let Err(error) = self.inner.check_snapshot() {
             return Err(self.statement_failed(error.into()));
@@ -2588,7 +2589,7 @@ fn run_program(plan: &Plan, run: &mut Run<'_>, rows: &mut RowSet) -> Result<(&'s
         Plan::Delete(plan) => change::delete(plan, run, rows).map(|n| ("DELETE", Some(n))),
         Plan::Init(init) => {
             let parameters = init.parameters(run)?;
-            run_program(&init.then, &mut run.with_parameters(&parameters), rows)
+            run.under(&parameters, |run| run_program(&init.then, run, rows))
         }
         Plan::Lock(locks) => lock::lock_tables(locks, run).map(|()| ("LOCK TABLE", None)),
         Plan::SetConstraints { ids, .. } => rules::settle(run, ids.as_deref()).map(|()| ("SET CONSTRAINTS", None)),

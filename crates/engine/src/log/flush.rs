@@ -882,7 +882,8 @@ impl Log {
         self.stage_waiters.wake();
         // One group is written by who sealed it. A driver that is woken for it contends for the processor and for the device's writer, and where
         // it wins, who waits inline is handed over to it.
-        if groups > 1 || !writes_all {
+        // What was staged for the next epoch while this one was sealed has woken nobody.
+        if groups > 1 || !writes_all || self.devices.len() > 1 && self.wants_close().is_some() {
             self.wake_if_parked();
         }
         Progress::Worked
@@ -927,7 +928,8 @@ impl Log {
                 staged += bytes;
             }
         }
-        is_any_free && (!is_any_slow || staged >= LINGER_BYTES || planted::is(Bug::SubmitAhead))
+        let is_much = staged >= LINGER_BYTES.min(self.bulk_frame_limit_bytes());
+        is_any_free && (!is_any_slow || is_much || planted::is(Bug::SubmitAhead))
     }
 
     /// Worker slots ever claimed, with the device of each.

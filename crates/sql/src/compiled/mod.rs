@@ -126,8 +126,13 @@ impl Scratch {
 
     /// For the next run on this thread.
     pub fn leave_to_thread(mut self: Box<Scratch>) {
-        self.lists.begin(&[]);
+        self.forget_lists();
         OF_THREAD.set(Some(self));
+    }
+
+    /// The run is over, or rests: what it has put in order of its parameters goes.
+    pub fn forget_lists(&mut self) {
+        self.lists.begin(&[]);
     }
 
     pub fn make_room(&mut self, sources: usize) {
@@ -242,6 +247,14 @@ impl<'r> Run<'r> {
             interrupt: &mut *self.interrupt,
             constraints: &mut *self.constraints,
         }
+    }
+
+    /// Runs `work` with other parameters, which are the whole run's meanwhile.
+    pub fn under<T>(&mut self, parameters: &[Datum], work: impl FnOnce(&mut Run<'_>) -> T) -> T {
+        self.scratch.lists.begin(parameters);
+        let done = work(&mut self.with_parameters(parameters));
+        self.scratch.lists.begin(self.parameters);
+        done
     }
 
     /// Whether messages may tell the role what is in the table.

@@ -529,7 +529,12 @@ impl Expr {
             Expr::Distinct { operator, left, right, negated } => {
                 Expr::Distinct { operator, left: boxed(left), right: boxed(right), negated }
             }
-            Expr::In { expr, list, negated, .. } => {
+            Expr::In { expr, list, negated, search: Some(search) } => {
+                let expr = boxed(expr);
+                let (list, search) = Search::rewritten(search, list, &mut |item| item.rewrite(before));
+                Expr::In { expr, list, negated, search }
+            }
+            Expr::In { expr, list, negated, search: None } => {
                 let expr = boxed(expr);
                 let list = list.into_iter().map(|(operator, item)| (operator, item.rewrite(before)));
                 Expr::one_of(expr, list.collect(), negated)

@@ -41,7 +41,7 @@ impl Search {
     /// `None`: the list is short, or has other items than constants and parameters of one kind.
     fn of(list: &[(BinaryOperator, Expr)]) -> Option<Search> {
         let (first, _) = list.first().filter(|_| list.len() >= ITEMS_MIN)?;
-        let is_alike = first.left == first.right && list.iter().all(|(operator, _)| operator == first);
+        let is_alike = first.orders_right() && list.iter().all(|(operator, _)| operator == first);
         if first.op != BinaryOp::Eq || !is_alike && !list.iter().all(|(operator, _)| is_of_integers(operator)) {
             return None;
         }
@@ -66,13 +66,20 @@ impl Sorted {
 }
 
 /// The items of an array in the order of their values.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, Debug)]
 pub struct Members(Arc<Items>);
 
-#[derive(PartialEq, Debug)]
+#[derive(Debug)]
 struct Items {
     known: Vec<Datum>,
     has_null: bool,
+}
+
+/// Of equal expressions: they follow from operator and array.
+impl PartialEq for Members {
+    fn eq(&self, _: &Members) -> bool {
+        true
+    }
 }
 
 impl Expr {
@@ -91,7 +98,7 @@ impl Members {
     fn of(operator: &BinaryOperator, all: bool, array: &Datum) -> Option<Members> {
         let Datum::Bytes(stored) = array else { return None };
         let asks = operator.op == if all { BinaryOp::Ne } else { BinaryOp::Eq };
-        if !asks || operator.left != operator.right && !is_of_integers(operator) {
+        if !asks || !operator.orders_right() {
             return None;
         }
         Members::of_items(operator, value::array_items(operator.right, stored))
@@ -126,6 +133,8 @@ impl Members {
 
 /// Looks into an array that is a parameter before its items are put in order, which takes as long as some.
 const LOOKS: u32 = 4;
+/// Arrays and lists of one run: so many are found as fast as one that is short is looked through.
+const KEPT_MAX: usize = 16;
 
 /// The members of arrays that are parameters of one run.
 #[derive(Default)]
@@ -146,6 +155,30 @@ enum Of {
     Array(u16, BinaryOperator, bool),
     /// It is kept, so that no other list is told by the same.
     List(Arc<()>),
+}
+
+impl Search {
+    /// The same of a list as it was, or with parameters replaced.
+    pub(super) fn rewritten(
+        search: Search,
+        list: Vec<(BinaryOperator, Expr)>,
+        rewrite: &mut impl FnMut(Expr) -> Expr,
+    ) -> (Vec<(BinaryOperator, Expr)>, Option<Search>) {
+        // Constants stay what they are.
+        let Search::InRun(_) = search else { return (list, Some(search)) };
+        let mut is_same = true;
+        let mut rewritten = |(operator, item): (BinaryOperator, Expr)| match item {
+            Expr::Param(parameter) => {
+                let item = rewrite(Expr::Param(parameter));
+                is_same &= item == Expr::Param(parameter);
+                (operator, item)
+            }
+            constant => (operator, constant),
+        };
+        let list: Vec<_> = list.into_iter().map(&mut rewritten).collect();
+        let search = if is_same { Some(search) } else { Search::of(&list) };
+        (list, search)
+    }
 }
 
 impl Lists {
@@ -195,10 +228,14 @@ impl Lists {
             return None;
         }
         let mut all = self.kept.borrow_mut();
-        let at = all.iter().position(|kept| is_it(&kept.of)).unwrap_or_else(|| {
-            all.push(Kept { of: of(), looks: 0, members: None });
-            all.len() - 1
-        });
+        let at = match all.iter().position(|kept| is_it(&kept.of)) {
+            Some(at) => at,
+            None if all.len() == KEPT_MAX => return None,
+            None => {
+                all.push(Kept { of: of(), looks: 0, members: None });
+                all.len() - 1
+            }
+        };
         let kept = &mut all[at];
         kept.looks = kept.looks.saturating_add(1);
         if kept.looks == LOOKS {
@@ -396,5 +433,41 @@ mod tests {
             }
             assert_eq!(lists.kept.borrow().iter().filter(|kept| kept.members.is_some()).count(), 2);
         }
+    }
+
+    /// As the body of a CASE with an operand is, for each row.
+    #[test]
+    fn a_rewritten_list_is_told_by_the_same_unless_a_parameter_went() {
+        let ty = Type::Int4;
+        let operator = BinaryOperator::resolve(BinaryOp::Eq, Some(ty), Some(ty)).unwrap();
+        let items = |replaced: Option<u16>| {
+            let item = move |i| if Some(i) == replaced { Expr::Const(Datum::Int(5)) } else { Expr::Param(i) };
+            (0..ITEMS_MIN as u16).map(move |i| (operator, item(i))).collect::<Vec<_>>()
+        };
+        let token = |expr: &Expr| match expr {
+            Expr::In { search: Some(Search::InRun(token)), .. } => token.clone(),
+            other => panic!("{other:?}"),
+        };
+        let list = Expr::one_of(Box::new(Expr::Given(0)), items(None), false);
+        let given = list.clone().rewrite(&mut |e| match e {
+            Expr::Given(0) => Some(Expr::Const(Datum::Int(7))),
+            _ => None,
+        });
+        assert!(Arc::ptr_eq(&token(&list), &token(&given)));
+        let replaced = list.clone().rewrite(&mut |e| match e {
+            Expr::Param(3) => Some(Expr::Const(Datum::Int(5))),
+            _ => None,
+        });
+        assert_eq!(replaced, Expr::one_of(Box::new(Expr::Given(0)), items(Some(3)), false));
+        assert!(!Arc::ptr_eq(&token(&list), &token(&replaced)));
+    }
+
+    #[test]
+    fn an_array_with_nan_is_equal_to_itself() {
+        let ty = Type::Float8;
+        let operator = BinaryOperator::resolve(BinaryOp::Ne, Some(ty), Some(ty)).unwrap();
+        let array = value::array_datum(ty, vec![Datum::Float(f64::NAN); ITEMS_MIN]);
+        let asks = || Expr::quantified(operator, Box::new(Expr::Param(0)), Box::new(Expr::Const(array.clone())), true);
+        assert_eq!(asks(), asks());
     }
 }

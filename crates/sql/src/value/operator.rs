@@ -222,6 +222,11 @@ impl BinaryOperator {
         matches!(self.kernel, Kernel::Decimal | Kernel::Numeric)
     }
 
+    /// Whether two values of the right side compare by it as either of them does with one of the left.
+    pub fn orders_right(&self) -> bool {
+        self.left == self.right || matches!(self.kernel, Kernel::Compare(Comparison::Same))
+    }
+
     /// The order of two values that are not null, for a comparison.
     pub fn compare(&self, left: &Value<'_>, right: &Value<'_>) -> Result<Ordering, SqlError> {
         let Kernel::Compare(comparison) = self.kernel else {
