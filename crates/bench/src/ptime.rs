@@ -10,7 +10,7 @@ use crate::log_plan::LogPlan;
 use crate::run::{Measured, Plan};
 use crate::shape::{Order, TableShape, record168};
 use crate::source::{Draw, Rows, content_after};
-use crate::suite::{Running, Suite, SuiteArgs, Workload};
+use crate::suite::{Running, SESSIONS, Suite, SuiteArgs, Workload};
 use clap::Args;
 use std::cell::Cell;
 use std::time::Duration;
@@ -23,8 +23,8 @@ const READABLE: usize = 64;
 const TURN: u64 = 4;
 const TURN_ROWS_FIRST: u64 = 10_000;
 const TURN_TIME_MAX: Duration = Duration::from_secs(3600);
-/// Of a mix and of what it is made of, one after the other.
-const MIX_TURNS: u32 = 6;
+/// Of what is compared, one after the other.
+const TURNS: u32 = 6;
 const CONNECTIONS: [usize; 6] = [1, 10, 100, 1000, 2400, 4800];
 const STREAMS: [usize; 3] = [1, 2, 4];
 /// Ends the names of cases by B+-tree key.
@@ -73,7 +73,7 @@ pub fn run(args: &PtimeArgs) -> Result<(), BenchError> {
 
 fn measure_all(mut suite: Suite) -> Result<(), BenchError> {
     let measured = suite.each(Ptime::measure);
-    scale(&mut suite);
+    beside_sqlite(&mut suite);
     suite.finish(measured)
 }
 
@@ -81,9 +81,8 @@ fn measure_all(mut suite: Suite) -> Result<(), BenchError> {
 struct Ptime<'a> {
     suite: &'a mut Suite,
     running: Running,
-    shape: TableShape,
-    /// What the table holds.
-    content: Cell<Content>,
+    /// What the tables hold.
+    contents: Vec<Cell<Content>>,
 }
 
 impl<'a> Ptime<'a> {
@@ -92,16 +91,21 @@ impl<'a> Ptime<'a> {
         let (by_btree, others): (Vec<&str>, Vec<&str>) = wanted.partition(|case| case.ends_with(BTREE));
         if others.iter().any(|case| *case != "streams") {
             let log = suite.log.clone();
-            Ptime::start(suite, kind, Order::Hash, &log)?.all()?;
+            Ptime::start(suite, kind, vec![record168(Order::Hash)], &log)?.all()?;
         }
         let is_ours = kind.is_ours();
         if !by_btree.is_empty() && is_ours {
             let log = suite.log.clone();
-            Ptime::start(suite, kind, Order::Btree, &log)?.all_by_btree()?;
+            // Beside the same table by hash key, if the two are compared.
+            let by_hash = TableShape { name: "record_by_hash", ..record168(Order::Hash) };
+            let by_hash = Some(by_hash).filter(|_| suite.has("search-btree"));
+            let tables = std::iter::once(record168(Order::Btree)).chain(by_hash).collect();
+            Ptime::start(suite, kind, tables, &log)?.all_by_btree()?;
         }
         if suite.has("streams") && is_ours {
             for streams in STREAMS {
-                let mut ptime = Ptime::start(suite, kind, Order::Hash, &LogPlan::Streams(streams))?;
+                let log = LogPlan::Streams(streams);
+                let mut ptime = Ptime::start(suite, kind, vec![record168(Order::Hash)], &log)?;
                 ptime.fill("streams-load")?;
                 ptime.streams(streams)?;
             }
@@ -109,12 +113,16 @@ impl<'a> Ptime<'a> {
         Ok(())
     }
 
-    fn start(suite: &'a mut Suite, kind: Kind, order: Order, log: &LogPlan) -> Result<Ptime<'a>, BenchError> {
-        let shape = record168(order);
+    fn start(
+        suite: &'a mut Suite,
+        kind: Kind,
+        tables: Vec<TableShape>,
+        log: &LogPlan,
+    ) -> Result<Ptime<'a>, BenchError> {
         // Beside what is there, a turn of inserts.
-        let rows = suite.rows + suite.rows / TURN;
-        let running = suite.start(kind, std::slice::from_ref(&shape), &[rows], log)?;
-        Ok(Ptime { suite, running, shape, content: Cell::default() })
+        let rows = vec![suite.rows + suite.rows / TURN; tables.len()];
+        let running = suite.start(kind, &tables, &rows, log)?;
+        Ok(Ptime { suite, running, contents: tables.iter().map(|_| Cell::default()).collect() })
     }
 
     fn all(mut self) -> Result<(), BenchError> {
@@ -165,10 +173,13 @@ impl<'a> Ptime<'a> {
             let sessions = if self.suite.has(&by_btree) { sessions } else { Vec::new() };
             for sessions in sessions {
                 let plan = self.suite.plan(threads, sessions);
+                if case == "search" {
+                    self.search_beside_hash(&by_btree, &plan, &draw)?;
+                    continue;
+                }
                 let measured = self.drive(&by_btree, &plan, &draw)?;
                 let figure = self.figure(&by_btree, &plan, &measured, &draw);
-                let due = (case == "search").then_some(Due::RatioAtLeast(0.5));
-                self.tell_beside_hash(figure, case, due);
+                self.tell_beside_hash(figure, case);
             }
         }
         if self.suite.has("insert-btree") || self.suite.has("delete-btree") {
@@ -177,14 +188,25 @@ impl<'a> Ptime<'a> {
         Ok(())
     }
 
+    /// By the one key and by the other, in turn.
+    fn search_beside_hash(&mut self, case: &str, plan: &Plan, draw: &Draw) -> Result<(), BenchError> {
+        let [by_btree, by_hash] = self.in_turn(case, [(0, plan, draw), (1, plan, draw)])?;
+        let figure = self.figure(case, plan, &by_btree, draw);
+        self.suite.tell(figure.clone(), None);
+        let note = format!("{:.2} M/s in turn with it", by_hash.rate() / 1e6);
+        let figure = figure.derived("of the hash rate").limit(by_hash.rate()).note(note);
+        self.suite.tell(figure, Some(Due::RatioAtLeast(0.5)));
+        Ok(())
+    }
+
     /// And its ratio to what as many sessions reach by hash key, if that was measured.
-    fn tell_beside_hash(&mut self, figure: Figure, hash_case: &str, due: Option<Due>) {
+    fn tell_beside_hash(&mut self, figure: Figure, hash_case: &str) {
         self.suite.tell(figure.clone(), None);
         let hash = self.suite.told(hash_case, self.running.kind.name);
         let hash = hash.filter(|f| (f.threads, f.sessions) == (figure.threads, figure.sessions));
         let hash = hash.filter(|f| f.figure == "operations").map(|f| f.rate_per_s).last();
         if let Some(hash) = hash {
-            self.suite.tell(figure.derived("of the hash rate").limit(hash), due);
+            self.suite.tell(figure.derived("of the hash rate").limit(hash), None);
         }
     }
 
@@ -192,8 +214,13 @@ impl<'a> Ptime<'a> {
     fn fill(&mut self, case: &str) -> Result<(), BenchError> {
         let rows = self.suite.rows;
         let loaded = self.suite.load(&self.running, 0, rows)?;
-        self.content.set(Content { rows, sum: 0 });
-        self.check()?;
+        for table in 1..self.contents.len() {
+            self.suite.load(&self.running, table, rows)?;
+        }
+        for (table, content) in self.contents.iter().enumerate() {
+            content.set(Content { rows, sum: 0 });
+            self.check(table)?;
+        }
         if case != "load" || !self.suite.has("load") {
             return Ok(());
         }
@@ -202,7 +229,7 @@ impl<'a> Ptime<'a> {
         self.suite.tell(loaded.limit(bare), due);
         let facts = self.running.adapter.facts();
         if let (Some(table), Some(index)) = (facts.table_bytes, facts.index_bytes) {
-            let raw = (rows * self.shape.raw_bytes()) as f64;
+            let raw = (rows * self.running.tables[0].raw_bytes()) as f64;
             let figure = self.suite.figure(&self.running, "load", "memory", 0.0, 0.0);
             let note = format!("{} B a row in tables, {} in indexes", table / rows, index / rows);
             let figure = figure.ratio((table + index) as f64 / raw).note(note);
@@ -219,13 +246,33 @@ impl<'a> Ptime<'a> {
         self.running.kind.name == "freshet"
     }
 
-    fn check(&self) -> Result<(), BenchError> {
-        self.suite.check(&self.running, 0, self.content.get())
+    fn check(&self, table: usize) -> Result<(), BenchError> {
+        self.suite.check(&self.running, table, self.contents[table].get())
+    }
+
+    fn drive(&self, case: &str, plan: &Plan, draw: &Draw) -> Result<Measured<Rows>, BenchError> {
+        self.drive_on(0, case, plan, draw)
+    }
+
+    /// So many measurements, each of a table, in turns: from one minute to the next a machine's rates move by more than what is compared may lose.
+    fn in_turn<const N: usize>(
+        &self,
+        case: &str,
+        of: [(usize, &Plan, &Draw); N],
+    ) -> Result<[Measured<Rows>; N], BenchError> {
+        let mut sums = [const { None }; N];
+        for _ in 0..TURNS {
+            for ((table, plan, draw), sum) in of.iter().zip(&mut sums) {
+                let turn = Plan { time: plan.time / TURNS, warm_up: plan.warm_up / TURNS, ..(*plan).clone() };
+                Measured::add_turn(sum, self.drive_on(*table, case, &turn, draw)?, false);
+            }
+        }
+        Ok(sums.map(|sum| sum.expect("invariant: there are turns")))
     }
 
     /// Measures, and checks what the table holds afterwards.
-    fn drive(&self, case: &str, plan: &Plan, draw: &Draw) -> Result<Measured<Rows>, BenchError> {
-        let (suite, shape) = (&*self.suite, &self.shape);
+    fn drive_on(&self, table: usize, case: &str, plan: &Plan, draw: &Draw) -> Result<Measured<Rows>, BenchError> {
+        let (suite, shape) = (&*self.suite, &self.running.tables[table]);
         let threads = plan.threads as u64;
         let measured = suite.measure(&self.running, case, plan, |thread, sessions| {
             let n = thread as u64;
@@ -238,10 +285,11 @@ impl<'a> Ptime<'a> {
                 Draw::Delete(keys) => Draw::Delete(own(keys)),
                 other => other.clone(),
             };
-            Rows::new(draw, 0, shape, suite.rows, sessions, n)
+            Rows::new(draw, table, shape, suite.rows, sessions, n)
         })?;
-        self.content.set(content_after(self.content.get(), &measured.sources));
-        self.check()?;
+        let content = &self.contents[table];
+        content.set(content_after(content.get(), &measured.sources));
+        self.check(table)?;
         Ok(measured)
     }
 
@@ -277,6 +325,25 @@ impl<'a> Ptime<'a> {
                 self.judge(figure, draw, threads == all && Some(sessions) == headline)?;
             }
         }
+        if scales && self.is_ours() {
+            self.two_threads_to_one(case, draw)?;
+        }
+        Ok(())
+    }
+
+    /// In turn, where two threads are all there are, of as many sessions as the headline has.
+    fn two_threads_to_one(&mut self, case: &str, draw: &Draw) -> Result<(), BenchError> {
+        if self.suite.thread_counts() != [1, 2] {
+            return Ok(());
+        }
+        let (of_one, due) = if *draw == Draw::Update { (SESSIONS, 1.7) } else { (READABLE, 1.9) };
+        let of_two = if *draw == Draw::Update { SESSIONS } else { 2 * READABLE };
+        let (one, two) = (self.suite.plan(1, of_one), self.suite.plan(2, of_two));
+        let [alone, both] = self.in_turn(case, [(0, &one, draw), (0, &two, draw)])?;
+        let note = format!("{:.2} and {:.2} M/s in turn", alone.rate() / 1e6, both.rate() / 1e6);
+        let figure = self.figure(case, &two, &both, draw);
+        let figure = figure.derived_ratio("two threads to one", both.rate() / alone.rate()).note(note);
+        self.suite.tell(figure, Some(Due::RatioAtLeast(due)));
         Ok(())
     }
 
@@ -333,21 +400,13 @@ impl<'a> Ptime<'a> {
         Ok(())
     }
 
-    /// By every number of sessions, against what the pure rates of this system promise. They are measured in turn with the mix: from one minute to the
-    /// next a machine's rates move by more than the mix may lose.
+    /// By every number of sessions, against what the pure rates of this system promise, in turn with it.
     fn mixed(&mut self, case: &str, updates: u64, published: f64) -> Result<(), BenchError> {
         let threads = self.suite.threads();
         for sessions in self.suite.session_counts() {
             let plan = self.suite.plan(threads, sessions);
-            let turn = Plan { time: plan.time / MIX_TURNS, warm_up: plan.warm_up / MIX_TURNS, ..plan.clone() };
             let draws = [Draw::Search(Fetch::Counter), Draw::Update, Draw::Mix { updates }];
-            let mut sums: [Option<Measured<Rows>>; 3] = [None, None, None];
-            for _ in 0..MIX_TURNS {
-                for (draw, sum) in draws.iter().zip(&mut sums) {
-                    Measured::add_turn(sum, self.drive(case, &turn, draw)?, false);
-                }
-            }
-            let [search, update, mix] = sums.map(|sum| sum.expect("invariant: there are turns"));
+            let [search, update, mix] = self.in_turn(case, draws.each_ref().map(|draw| (0, &plan, draw)))?;
             let mut figure = self.figure(case, &plan, &mix, &draws[2]);
             (figure.published_per_s, figure.source) = (Some(published), "F6");
             self.suite.tell(figure.clone(), None);
@@ -365,17 +424,15 @@ impl<'a> Ptime<'a> {
 
     fn deferred(&mut self) -> Result<(), BenchError> {
         let (threads, sessions) = (self.suite.threads(), self.suite.sessions());
-        let plan = Plan { durable: false, ..self.suite.plan(threads, sessions) };
-        let measured = self.drive("update-deferred", &plan, &Draw::Update)?;
-        let figure = self.figure("update-deferred", &plan, &measured, &Draw::Update);
+        let durable = self.suite.plan(threads, sessions);
+        let deferred = Plan { durable: false, ..durable.clone() };
+        let (case, draw) = ("update-deferred", Draw::Update);
+        let [waited, measured] = self.in_turn(case, [(0, &durable, &draw), (0, &deferred, &draw)])?;
+        let figure = self.figure(case, &deferred, &measured, &draw);
         self.suite.tell(figure.clone(), None);
-        let durable = self.suite.told("update", self.running.kind.name).filter(|f| f.threads == threads);
-        let durable = durable.filter(|f| f.figure == "operations").map(|f| f.rate_per_s).last();
-        if let Some(durable) = durable {
-            let ratio = durable / figure.rate_per_s;
-            let figure = figure.derived_ratio("durable to deferred", ratio);
-            self.suite.tell(figure, self.is_ours().then_some(Due::RatioWithin(0.15)));
-        }
+        let note = format!("{:.2} M/s durable in turn with it", waited.rate() / 1e6);
+        let figure = figure.derived_ratio("durable to deferred", waited.rate() / measured.rate()).note(note);
+        self.suite.tell(figure, self.is_ours().then_some(Due::RatioWithin(0.15)));
         Ok(())
     }
 
@@ -426,7 +483,7 @@ impl<'a> Ptime<'a> {
                 (figure.published_per_s, figure.source) = (Some(published), "F1");
                 self.suite.tell(figure, self.is_ours().then_some(Due::RateAtLeast(due)));
             } else {
-                self.tell_beside_hash(figure, case, None);
+                self.tell_beside_hash(figure, case);
             }
         }
         Ok(())
@@ -456,31 +513,15 @@ impl<'a> Ptime<'a> {
     }
 }
 
-/// More threads against one, and one against SQLite.
-fn scale(suite: &mut Suite) {
-    let all = suite.threads();
-    for (case, due) in [("search", 1.9), ("update", 1.7)] {
-        for adapter in ["freshet", "freshet-native"] {
-            let of = |adapter: &str, threads: usize| {
-                let told = suite.told(case, adapter).filter(|f| f.threads == threads && f.figure == "operations");
-                // Of searches the headline, which comes first.
-                if case == "search" { told.take(1).last().cloned() } else { told.last().cloned() }
-            };
-            let alone = |adapter: &str| {
-                let mut told = suite.told(case, adapter).filter(|f| f.figure == "operations");
-                told.find(|f| f.threads == 1 && f.sessions == 1).cloned()
-            };
-            let (one, many) = (of(adapter, 1), of(adapter, all));
-            let (lone, sqlite) = (alone(adapter), alone("sqlite"));
-            if let (Some(one), Some(many)) = (&one, many.filter(|_| all == 2)) {
-                let ratio = many.rate_per_s / one.rate_per_s;
-                suite.tell(many.derived_ratio("two threads to one", ratio), Some(Due::RatioAtLeast(due)));
-            }
-            if let (Some(lone), Some(sqlite), "search", "freshet") = (lone, sqlite, case, adapter) {
-                let ratio = lone.rate_per_s / sqlite.rate_per_s;
-                suite.tell(lone.derived_ratio("one thread to SQLite's", ratio), Some(Due::RatioAtLeast(6.0)));
-            }
-        }
+/// One thread against SQLite.
+fn beside_sqlite(suite: &mut Suite) {
+    let alone = |suite: &Suite, adapter: &str| {
+        let mut told = suite.told("search", adapter).filter(|f| f.figure == "operations");
+        told.find(|f| f.threads == 1 && f.sessions == 1).cloned()
+    };
+    if let (Some(lone), Some(sqlite)) = (alone(suite, "freshet"), alone(suite, "sqlite")) {
+        let ratio = lone.rate_per_s / sqlite.rate_per_s;
+        suite.tell(lone.derived_ratio("one thread to SQLite's", ratio), Some(Due::RatioAtLeast(6.0)));
     }
 }
 

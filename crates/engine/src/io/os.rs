@@ -80,7 +80,7 @@ impl OsIo {
         let mut locked = self.locked.lock();
         locked.retain(|(_, locked)| locked.strong_count() > 0);
         locked.push((parent.to_path_buf(), Arc::downgrade(&dir)));
-        Ok(OsLock { file, path: path.to_path_buf(), _dir: dir })
+        Ok(OsLock { file, path: path.to_path_buf(), dir, process: std::process::id() })
     }
 }
 
@@ -253,11 +253,27 @@ impl File for OsFile {
 }
 
 struct OsLock {
-    // `flock` belongs to the open file description: closing it releases the lock.
+    // `flock` belongs to the open file description, which a fork shares: closing all that name it releases the lock, and so does unlocking one.
     file: fs::File,
     path: PathBuf,
     // As long as it is there, names are looked up in it.
-    _dir: Arc<fs::File>,
+    dir: Arc<fs::File>,
+    process: u32,
+}
+
+/// At once, though a child that was just forked and has not yet executed its program still has the descriptors. A fork's copy leaves the lock to whose
+/// it is.
+impl Drop for OsLock {
+    fn drop(&mut self) {
+        if self.process == std::process::id() {
+            // Errors: closing them, which comes next, is all else that can be done.
+            // Another lock in the directory holds it by the same description.
+            if Arc::strong_count(&self.dir) == 1 {
+                let _ = rustix::fs::flock(&*self.dir, FlockOperation::Unlock);
+            }
+            let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
+        }
+    }
 }
 
 impl Lock for OsLock {
@@ -367,5 +383,26 @@ mod tests {
         assert_eq!(lock.lost_at(), Some(&*path));
         let other = OsIo::new().lock(&path).err().expect("the directory is held");
         assert_eq!(other.kind(), io::ErrorKind::WouldBlock);
+    }
+
+    /// As a child that is about to execute another program has them for a moment.
+    #[test]
+    fn a_lock_that_is_given_up_is_free_though_its_descriptors_are_held() {
+        let base = tempfile::tempdir().expect("a directory");
+        let path = base.path().join("lock");
+        let lock = OsIo::new().take_lock(&path, OFlags::RDWR | OFlags::CREATE).expect("nobody has it");
+        let held = (lock.file.try_clone().expect("a copy"), lock.dir.try_clone().expect("a copy"));
+        assert!(OsIo::new().lock(&path).is_err());
+        drop(lock);
+        let lock = OsIo::new().take_lock(&path, OFlags::RDWR).expect("it was given up");
+        // In a fork its copy is dropped, too.
+        let copy = OsLock {
+            file: lock.file.try_clone().expect("a copy"),
+            path: path.clone(),
+            dir: lock.dir.clone(),
+            process: std::process::id() + 1,
+        };
+        drop((copy, held));
+        assert_eq!(OsIo::new().lock(&path).err().expect("held").kind(), io::ErrorKind::WouldBlock);
     }
 }
