@@ -10,7 +10,7 @@ use crate::log_plan::LogPlan;
 use crate::run::{Measured, Plan};
 use crate::shape::{Order, TableShape, record168};
 use crate::source::{Draw, Rows, content_after};
-use crate::suite::{Running, SESSIONS, Suite, SuiteArgs, Workload};
+use crate::suite::{Running, Suite, SuiteArgs, Workload};
 use clap::Args;
 use std::cell::Cell;
 use std::time::Duration;
@@ -293,9 +293,25 @@ impl<'a> Ptime<'a> {
         Ok(measured)
     }
 
-    /// By every number of threads where scaling is due, and every number of sessions that was asked for. Searches wait for nobody: their headline is
+    /// The numbers of sessions that so many threads are measured with, and which of them is the headline. Searches wait for nobody: their headline is
     /// an event loop that finds some of its sessions readable at a time; one session a thread is told beside it, and thousands only have more state
     /// to find in the cache.
+    fn sessions_of(&self, draw: &Draw, threads: usize) -> (Vec<usize>, usize) {
+        let searches = matches!(draw, Draw::Search(_) | Draw::Many(_));
+        let mut sessions = self.suite.session_counts();
+        if searches && self.suite.args.sessions.is_empty() {
+            sessions.insert(0, threads);
+            if self.is_ours() && matches!(draw, Draw::Search(_)) {
+                sessions.insert(0, READABLE * threads);
+            }
+        }
+        // Those of the connections stand for themselves.
+        let headline = if searches { sessions.first() } else { sessions.last() };
+        let headline = *headline.expect("invariant: there is a number of sessions");
+        (sessions, headline)
+    }
+
+    /// By every number of threads where scaling is due, and every number of sessions that was asked for.
     fn sustained(
         &mut self,
         case: &str,
@@ -305,24 +321,15 @@ impl<'a> Ptime<'a> {
     ) -> Result<(), BenchError> {
         let all = self.suite.threads();
         let counts = self.suite.thread_counts();
-        let searches = matches!(draw, Draw::Search(_) | Draw::Many(_));
         let scales = matches!(draw, Draw::Search(Fetch::Counter) | Draw::Update);
         for threads in counts.into_iter().filter(|&threads| scales || threads == all) {
-            let mut sessions = self.suite.session_counts();
-            if searches && self.suite.args.sessions.is_empty() {
-                sessions.insert(0, threads);
-                if self.is_ours() && matches!(draw, Draw::Search(_)) {
-                    sessions.insert(0, READABLE * threads);
-                }
-            }
-            // Those of the connections stand for themselves.
-            let headline = if searches { sessions.first().copied() } else { sessions.last().copied() };
+            let (sessions, headline) = self.sessions_of(draw, threads);
             for sessions in sessions {
                 let plan = self.suite.plan(threads, sessions);
                 let measured = self.drive(case, &plan, draw)?;
                 let mut figure = self.figure(case, &plan, &measured, draw);
                 (figure.published_per_s, figure.source) = (published, source);
-                self.judge(figure, draw, threads == all && Some(sessions) == headline)?;
+                self.judge(figure, draw, threads == all && sessions == headline)?;
             }
         }
         if scales && self.is_ours() {
@@ -336,9 +343,8 @@ impl<'a> Ptime<'a> {
         if self.suite.thread_counts() != [1, 2] {
             return Ok(());
         }
-        let (of_one, due) = if *draw == Draw::Update { (SESSIONS, 1.7) } else { (READABLE, 1.9) };
-        let of_two = if *draw == Draw::Update { SESSIONS } else { 2 * READABLE };
-        let (one, two) = (self.suite.plan(1, of_one), self.suite.plan(2, of_two));
+        let due = if *draw == Draw::Update { 1.7 } else { 1.9 };
+        let [one, two] = [1, 2].map(|threads| self.suite.plan(threads, self.sessions_of(draw, threads).1));
         let [alone, both] = self.in_turn(case, [(0, &one, draw), (0, &two, draw)])?;
         let note = format!("{:.2} and {:.2} M/s in turn", alone.rate() / 1e6, both.rate() / 1e6);
         let figure = self.figure(case, &two, &both, draw);

@@ -1,8 +1,6 @@
 //! Threads: workers, waiters and drivers at once, on the twin and on real files.
 
 use std::future::Future;
-use std::io;
-use std::path::Path;
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex};
@@ -11,8 +9,8 @@ use std::time::Duration;
 
 use crate::ids::DeviceId;
 use crate::io::os::{OsClock, OsIo};
-use crate::io::{File, Lock, OpenOptions};
 
+use super::hooked::{Call, HookedIo};
 use super::*;
 
 /// What a thread drives.
@@ -202,98 +200,25 @@ fn a_lone_commit_that_flushes_inline_wakes_no_parked_driver() {
     }
 }
 
-/// Files whose syncs take until they are let go.
-struct SlowIo {
-    io: MemIo,
-    /// The syncs that may still begin and end, and those that are under way.
-    syncs: Arc<(Mutex<[usize; 2]>, Condvar)>,
-}
-
-struct SlowFile {
-    file: Arc<dyn File>,
-    syncs: Arc<(Mutex<[usize; 2]>, Condvar)>,
-}
-
-impl SlowFile {
-    fn wait(&self) {
-        let (syncs, changed) = &*self.syncs;
-        let mut state = syncs.lock().unwrap();
-        state[1] += 1;
-        changed.notify_all();
-        state = changed.wait_while(state, |state| state[0] == 0).unwrap();
-        state[0] -= 1;
-        state[1] -= 1;
-    }
-}
-
-impl File for SlowFile {
-    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
-        self.file.read_at(buf, offset)
-    }
-
-    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        self.file.write_at(bytes, offset)
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        self.wait();
-        self.file.sync()
-    }
-
-    fn len(&self) -> io::Result<u64> {
-        self.file.len()
-    }
-
-    fn set_len(&self, len: u64) -> io::Result<()> {
-        self.file.set_len(len)
-    }
-
-    fn is_direct(&self) -> bool {
-        self.file.is_direct()
-    }
-}
-
-impl Io for SlowIo {
-    fn create_dir_all(&self, dir: &Path) -> io::Result<()> {
-        self.io.create_dir_all(dir)
-    }
-
-    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
-        self.io.list(dir)
-    }
-
-    fn exists(&self, path: &Path) -> io::Result<bool> {
-        self.io.exists(path)
-    }
-
-    fn open(&self, path: &Path, options: OpenOptions) -> io::Result<Arc<dyn File>> {
-        Ok(Arc::new(SlowFile { file: self.io.open(path, options)?, syncs: self.syncs.clone() }))
-    }
-
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.io.rename(from, to)
-    }
-
-    fn remove(&self, path: &Path) -> io::Result<()> {
-        self.io.remove(path)
-    }
-
-    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
-        self.io.sync_dir(dir)
-    }
-
-    fn lock(&self, path: &Path) -> io::Result<Box<dyn Lock>> {
-        self.io.lock(path)
-    }
-}
-
 #[test]
 fn the_next_group_fills_while_one_flushes() {
     let options = options(1);
+    // The syncs that may still begin and end, and those that are under way.
     let syncs = Arc::new((Mutex::new([usize::MAX / 2, 0]), Condvar::new()));
     let io = MemIo::new();
-    let slow = SlowIo { io: io.clone(), syncs: syncs.clone() };
-    let log = Log::create(Arc::new(slow), MemClock::new(), &options, DATABASE).unwrap();
+    let of_files = syncs.clone();
+    let slow = HookedIo::new(io.clone(), move |call| {
+        if matches!(call, Call::Sync) {
+            let (syncs, changed) = &*of_files;
+            let mut state = syncs.lock().unwrap();
+            state[1] += 1;
+            changed.notify_all();
+            state = changed.wait_while(state, |state| state[0] == 0).unwrap();
+            state[0] -= 1;
+            state[1] -= 1;
+        }
+    });
+    let log = Log::create(slow, MemClock::new(), &options, DATABASE).unwrap();
     drive(&log);
     let may_sync = |count| {
         syncs.0.lock().unwrap()[0] = count;

@@ -5,6 +5,7 @@ mod damage;
 mod devices;
 mod drivers;
 mod faults;
+mod hooked;
 mod pace;
 mod space;
 

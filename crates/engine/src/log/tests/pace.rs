@@ -1,11 +1,10 @@
 //! Spares that are made beside commits, on a device whose calls take their time by a clock of their own.
 
-use std::io;
-use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::io::{Clock, File, Lock, OpenOptions};
+use crate::io::Clock;
 
+use super::hooked::{Call, HookedIo};
 use super::*;
 
 const SEGMENT: u64 = 4 << 20;
@@ -25,13 +24,17 @@ const CLOUD: Device = Device { seek_us: 300, bytes_per_us: 250, sync_us: 700, di
 const DISK: Device = Device { seek_us: 8_000, bytes_per_us: 150, sync_us: 8_000, dir_us: 16_000 };
 
 impl Device {
-    fn write_us(self, bytes: u64) -> u64 {
-        self.seek_us + bytes / self.bytes_per_us
+    fn takes_us(self, call: Call) -> u64 {
+        match call {
+            Call::Write(bytes) => self.seek_us + bytes / self.bytes_per_us,
+            Call::Sync => self.sync_us,
+            Call::SyncDir => self.dir_us,
+        }
     }
 
     /// A commit that finds nothing in its way.
     fn commit_us(self, bytes: u64) -> u64 {
-        self.write_us(bytes) + self.sync_us
+        self.takes_us(Call::Write(bytes)) + self.sync_us
     }
 }
 
@@ -55,73 +58,6 @@ impl Clock for Time {
     }
 }
 
-struct TimedIo(MemIo, Arc<Time>, Device);
-
-struct TimedFile(Arc<dyn File>, Arc<Time>, Device);
-
-impl File for TimedFile {
-    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
-        self.0.read_at(buf, offset)
-    }
-
-    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        self.1.pass(self.2.write_us(bytes.len() as u64));
-        self.0.write_at(bytes, offset)
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        self.1.pass(self.2.sync_us);
-        self.0.sync()
-    }
-
-    fn len(&self) -> io::Result<u64> {
-        self.0.len()
-    }
-
-    fn set_len(&self, len: u64) -> io::Result<()> {
-        self.0.set_len(len)
-    }
-
-    fn is_direct(&self) -> bool {
-        self.0.is_direct()
-    }
-}
-
-impl Io for TimedIo {
-    fn create_dir_all(&self, dir: &Path) -> io::Result<()> {
-        self.0.create_dir_all(dir)
-    }
-
-    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
-        self.0.list(dir)
-    }
-
-    fn exists(&self, path: &Path) -> io::Result<bool> {
-        self.0.exists(path)
-    }
-
-    fn open(&self, path: &Path, options: OpenOptions) -> io::Result<Arc<dyn File>> {
-        Ok(Arc::new(TimedFile(self.0.open(path, options)?, self.1.clone(), self.2)))
-    }
-
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.0.rename(from, to)
-    }
-
-    fn remove(&self, path: &Path) -> io::Result<()> {
-        self.0.remove(path)
-    }
-
-    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
-        self.1.pass(self.2.dir_us);
-        self.0.sync_dir(dir)
-    }
-
-    fn lock(&self, path: &Path) -> io::Result<Box<dyn Lock>> {
-        self.0.lock(path)
-    }
-}
-
 /// Commits of so many bytes, one after the other, some segments full of them, so long after each other; what each took, in order of that. A driver
 /// steps meanwhile as the engine's does.
 fn commits(device: Device, bytes: u64, think_us: u64) -> Vec<u64> {
@@ -133,8 +69,9 @@ fn commits(device: Device, bytes: u64, think_us: u64) -> Vec<u64> {
         ..options(1)
     };
     let time = Arc::new(Time::default());
-    let io = TimedIo(MemIo::new(), time.clone(), device);
-    let log = Log::create(Arc::new(io), time.clone(), &options, DATABASE).unwrap();
+    let passes = time.clone();
+    let io = HookedIo::new(MemIo::new(), move |call| passes.pass(device.takes_us(call)));
+    let log = Log::create(io, time.clone(), &options, DATABASE).unwrap();
     drive(&log);
     let mut worker = log.worker().unwrap();
     // A group is padded to blocks.
