@@ -4,7 +4,7 @@
 //!  list ----> lanes, side by side: take some pages, copy them as of S, append, write ----> sync ----+
 //!  (start)         (as often as there are pages)                                                    | all lanes
 //!    +----------------------------------------------------------------------------------------------+
-//!    +--> publish: names durable, manifest durable, marks rise ----> recycle the log ----> remove segments
+//!    +--> publish: names durable, manifest durable, marks rise ----> recycle the log ----> remove segments, by pieces
 //! ```
 //!
 //! A page is listed if it is marked, or if its image lies in a segment that is being emptied: one of which more than half will be dead once the
@@ -43,7 +43,7 @@ pub(super) struct Attempt {
     pub written_bytes: AtomicU64,
     /// Somebody waits: no pacing.
     pub urgent: AtomicBool,
-    /// Nothing is imaged before this time.
+    /// Nothing is imaged, or removed, before this time, if the attempt is paced.
     pub next_step_us: AtomicU64,
 }
 
@@ -177,8 +177,7 @@ impl Lane {
         if self.attempt != attempt.after {
             self.appender.abandon(io);
         }
-        let named = |number| attempt.manifest.segments.iter().any(|s| s.number == number);
-        self.appender.keep_if(|number| named(number) && !attempt.emptied.contains(&number));
+        self.appender.keep_if(|number| attempt.manifest.has_segment(number) && !attempt.emptied.contains(&number));
         self.attempt = attempt.number;
         self.is_done = false;
     }

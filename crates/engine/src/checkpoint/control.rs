@@ -20,6 +20,7 @@ use super::attempt::{self, Attempt, Grain, Lane, Surroundings};
 use super::image::{ImageSegmentNo, Images};
 use super::manifest::{Manifest, SegmentEntry};
 use super::pace::{self, Load};
+use super::removal::Removal;
 use super::segment::{self, Appender, Written};
 use crate::io::{Clock, Io};
 use crate::txn::core::Core;
@@ -164,6 +165,14 @@ pub(crate) enum Turn {
     Idle,
 }
 
+/// What the stages after imaging work on.
+#[derive(Default)]
+struct Concluding {
+    /// By the lanes of the attempt that is being published.
+    written: Vec<Written>,
+    removal: Option<Removal>,
+}
+
 /// The checkpoints of an open database.
 pub(crate) struct Checkpointer {
     core: Arc<Core>,
@@ -173,8 +182,8 @@ pub(crate) struct Checkpointer {
     next_segment: AtomicU32,
     lanes: Box<[Mutex<Lane>]>,
     next_lane: AtomicUsize,
-    /// What the lanes of the attempt being published wrote; held while a stage after imaging runs.
-    publishing: Mutex<Vec<Written>>,
+    /// Held while a stage after imaging runs.
+    concluding: Mutex<Concluding>,
     state: Mutex<State>,
     turned: Condvar,
     /// Finished ones, to be read while one is being written.
@@ -195,7 +204,7 @@ impl Checkpointer {
         }
         for dir in settings.own_dirs() {
             // What an attempt of an earlier run left. Nothing depends on its removal but space.
-            let _ = segment::remove_unneeded(&io, dir, |number| manifest.segments.iter().any(|s| s.number == number));
+            let _ = Removal::of(&io, [dir], |number| manifest.has_segment(number)).and_then(|r| r.run(&io));
         }
         let lane = |at: usize| {
             let dir = at % settings.backup_dirs.len();
@@ -229,7 +238,7 @@ impl Checkpointer {
             next_segment: AtomicU32::new(next_segment.0),
             lanes,
             next_lane: AtomicUsize::new(0),
-            publishing: Mutex::default(),
+            concluding: Mutex::default(),
             state: Mutex::new(state),
             turned: Condvar::new(),
             finished: AtomicU64::new(0),
@@ -265,9 +274,14 @@ impl Checkpointer {
         manifest.save(&self.io, dir).map_err(|e| Failure::new("write", &dir.join(super::manifest::NAME), e))
     }
 
-    /// Whether a checkpoint begun now would free more of the log than the last one did.
+    /// Whether one that is under way will free log, or one begun now would free more of it than the last one did.
     pub fn could_free(&self) -> bool {
-        attempt::could_free(&self.core, &self.manifest())
+        let (stage, manifest) = {
+            let state = self.state.lock();
+            (state.running.as_ref().map(|running| running.stage), state.manifest.clone())
+        };
+        let will_free = stage.is_some_and(|stage| stage != Stage::Removing);
+        will_free || attempt::could_free(&self.core, &manifest)
     }
 
     // ---- asking
@@ -400,11 +414,8 @@ impl Checkpointer {
 
     fn image(&self, lane: usize, attempt: &Arc<Attempt>) -> Turn {
         let pace = self.pace(attempt);
-        if pace.is_some() {
-            let wait_us = attempt.next_step_us.load(Ordering::Relaxed).saturating_sub(self.clock.monotonic_us());
-            if wait_us > 0 {
-                return Turn::Wait { us: wait_us };
-            }
+        if let Some(rest) = pace.and_then(|_| self.rest(attempt)) {
+            return rest;
         }
         let Some(mut lane) = self.lanes[lane].try_lock() else { return Turn::Idle };
         // Looked up under the lock: the lane may already work for the next attempt, whose images it would throw away.
@@ -434,6 +445,12 @@ impl Checkpointer {
             }
         }
         Turn::Worked
+    }
+
+    /// Until the attempt's next step, if it is paced.
+    fn rest(&self, attempt: &Attempt) -> Option<Turn> {
+        let us = attempt.next_step_us.load(Ordering::Relaxed).saturating_sub(self.clock.monotonic_us());
+        (us > 0).then_some(Turn::Wait { us })
     }
 
     fn is_running(&self, attempt: &Attempt) -> bool {
@@ -480,13 +497,13 @@ impl Checkpointer {
     // ---- after the lanes
 
     fn conclude(&self, attempt: &Arc<Attempt>) -> Turn {
-        let Some(mut written) = self.publishing.try_lock() else { return Turn::Idle };
+        let Some(mut concluding) = self.concluding.try_lock() else { return Turn::Idle };
         // Looked up under the lock: whoever had it may have gone on.
         let stage = self.state.lock().running.as_ref().filter(|r| r.attempt.number == attempt.number).map(|r| r.stage);
         let done = match stage {
-            Some(Stage::Publishing) => self.publish(attempt, &mut written),
+            Some(Stage::Publishing) => self.publish(attempt, &mut concluding.written),
             Some(Stage::Recycling) => self.recycle(attempt),
-            Some(Stage::Removing) => self.remove(attempt),
+            Some(Stage::Removing) => return self.remove(attempt, &mut concluding.removal),
             Some(Stage::Imaging) | None => return Turn::Idle,
         };
         if let Err(failure) = done {
@@ -519,25 +536,18 @@ impl Checkpointer {
         let mut state = self.state.lock();
         state.manifest = Arc::new(manifest);
         state.published = attempt.number;
+        // Whoever asks from now on asks for another one.
+        state.due_us = None;
         drop(state);
         self.advance(attempt, Stage::Recycling);
         Ok(())
     }
 
+    /// The checkpoint has done what it is for: the books, and those who wait for log space.
     fn recycle(&self, attempt: &Attempt) -> Result<(), Failure> {
         let manifest = self.manifest();
         // A log that cannot be recycled is poisoned, which says what and where.
         let _ = self.core.log.recycle_below(&manifest.log_start);
-        self.advance(attempt, Stage::Removing);
-        Ok(())
-    }
-
-    /// The last stage, and the books.
-    fn remove(&self, attempt: &Attempt) -> Result<(), Failure> {
-        let manifest = self.manifest();
-        let is_needed = |number| manifest.segments.iter().any(|s| s.number == number);
-        let removed: Result<(), Failure> =
-            self.settings.own_dirs().try_for_each(|dir| segment::remove_unneeded(&self.io, dir, is_needed));
         let now_us = self.clock.monotonic_us();
         let mut state = self.state.lock();
         let logged = self.logged();
@@ -549,19 +559,51 @@ impl Checkpointer {
             paced: !attempt.urgent.load(Ordering::Relaxed) && state.pace_bytes_per_s > 0,
         });
         state.logged_at = (logged, now_us);
+        drop(state);
+        self.core.space.tell(true);
+        // The last image's rest is no removal's.
+        attempt.next_step_us.store(0, Ordering::Relaxed);
+        self.advance(attempt, Stage::Removing);
+        Ok(())
+    }
+
+    /// One piece. Where the attempt is paced, the device is left to commits for as long as it took.
+    fn remove(&self, attempt: &Attempt, removal: &mut Option<Removal>) -> Turn {
+        if let Some(rest) = self.pace(attempt).and_then(|_| self.rest(attempt)) {
+            return rest;
+        }
+        let began_us = self.clock.monotonic_us();
+        let has_more = match removal {
+            Some(removal) => removal.step(&self.io),
+            None => self.begin_removal().map(|begun| removal.insert(begun)).map(|_| true),
+        };
+        if let Ok(true) = has_more {
+            let now_us = self.clock.monotonic_us();
+            attempt.next_step_us.store(2 * now_us - began_us, Ordering::Relaxed);
+        } else {
+            *removal = None;
+            self.finish(has_more.err());
+        }
+        Turn::Worked
+    }
+
+    fn begin_removal(&self) -> Result<Removal, Failure> {
+        let manifest = self.manifest();
+        Removal::of(&self.io, self.settings.own_dirs(), |number| manifest.has_segment(number))
+    }
+
+    fn finish(&self, removal_failure: Option<Failure>) {
+        let mut state = self.state.lock();
         state.running = None;
-        state.due_us = None;
         state.finished += 1;
         state.failures = 0;
         state.failure = None;
         self.finished.store(state.finished, Ordering::Relaxed);
-        self.core.space.tell(true);
-        if let Err(failure) = removed {
+        if let Some(failure) = removal_failure {
             // The checkpoint stands; what was not removed takes space until the next one.
             self.note_failure(&mut state, &failure);
         }
         self.notify(&mut state);
-        Ok(())
     }
 
     fn fail(&self, attempt: &Attempt, failure: &Failure) {

@@ -104,6 +104,10 @@ impl Manifest {
         }
     }
 
+    pub fn has_segment(&self, number: ImageSegmentNo) -> bool {
+        self.segments.iter().any(|s| s.number == number)
+    }
+
     /// The directory that the segment was written to.
     pub fn dir_of(&self, segment: &SegmentEntry, data_dir: &Path) -> PathBuf {
         match self.backup_dirs.get(segment.dir as usize) {

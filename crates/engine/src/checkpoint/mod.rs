@@ -10,6 +10,7 @@
 //! | [`image`] | what is an image, how is it read back |
 //! | [`manifest`] | which images and which log are in force |
 //! | [`segment`] | which files do images go to |
+//! | [`removal`] | how is the space of those given back that nobody needs |
 //! | [`attempt`] | what does one checkpoint do |
 //! | [`pace`] | how fast |
 //! | [`control`] | when, and what if it fails |
@@ -32,6 +33,7 @@
 mod image;
 mod manifest;
 mod segment;
+mod removal;
 mod attempt;
 mod pace;
 mod control;

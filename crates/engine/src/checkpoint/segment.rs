@@ -176,21 +176,15 @@ impl Appender {
     }
 }
 
-/// Removes the segments that nobody needs; what cannot be removed now is left to the next time.
-pub(super) fn remove_unneeded(
+/// The files in the directory whose segments are not needed.
+pub(super) fn unneeded(
     io: &Arc<dyn Io>,
     dir: &Path,
     is_needed: impl Fn(ImageSegmentNo) -> bool,
-) -> Result<(), Failure> {
+) -> Result<Vec<PathBuf>, Failure> {
     let names = io.list(dir).map_err(|e| Failure::new("list", dir, e))?;
-    let mut removed = false;
     let is_needed = |number| is_needed(number) && !planted::is(Bug::RemoveNeeded);
-    for name in names.iter().filter(|n| parse_name(n).is_some_and(|number| !is_needed(number))) {
-        let path = dir.join(name);
-        io.remove(&path).map_err(|e| Failure::new("remove", &path, e))?;
-        removed = true;
-    }
-    if removed { io.sync_dir(dir).map_err(|e| Failure::new("sync", dir, e)) } else { Ok(()) }
+    Ok(names.iter().filter(|n| parse_name(n).is_some_and(|number| !is_needed(number))).map(|n| dir.join(n)).collect())
 }
 
 /// A number above all that lie in the directory.

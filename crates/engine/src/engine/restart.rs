@@ -41,7 +41,7 @@ impl Inner {
         // One that failed is tried again in its own time; one that frees nothing would only be repeated.
         if let Some(within) = within
             && checkpoint.failure.is_none()
-            && (checkpoint.running || self.checkpointer.could_free())
+            && self.checkpointer.could_free()
         {
             self.checkpointer.request_within(within.as_micros() as u64);
         }

@@ -4,8 +4,8 @@ use crate::world::*;
 use freshet_engine::catalog::IndexKind;
 use freshet_engine::engine::{CheckpointProgress, Engine, OpenError, Options};
 use freshet_engine::ids::RowId;
-use freshet_engine::io::Io;
 use freshet_engine::io::mem::{Call, Fault, MemClock, MemIo};
+use freshet_engine::io::{Clock, Io};
 use freshet_engine::schema::Row;
 use freshet_engine::txn::{Error, Isolation, Stop};
 use std::path::{Path, PathBuf};
@@ -357,6 +357,61 @@ fn a_paced_checkpoint_waits_for_the_clock_and_a_request_ends_the_waiting() {
     db.settle();
     assert_eq!((db.progress().running, db.progress().finished), (false, before + 1));
     assert!(db.progress().last.expect("it is over").paced);
+}
+
+/// A clock by which an operation of the file system takes a millisecond, and a look at the clock a microsecond.
+struct Busy(MemIo, Arc<MemClock>);
+
+impl Clock for Busy {
+    fn monotonic_us(&self) -> u64 {
+        self.1.advance_us(1);
+        1000 * self.0.operations() + self.1.monotonic_us()
+    }
+
+    fn wall_us(&self) -> u64 {
+        self.1.wall_us()
+    }
+}
+
+/// What a checkpoint makes superfluous is removed in turns with rests for as long as a turn took, unless somebody waits for it to end; log space and the
+/// books are not kept back by that.
+#[test]
+fn a_paced_checkpoint_leaves_the_device_to_commits_between_removals() {
+    for is_waited_for in [false, true] {
+        let io = MemIo::new();
+        let options = Options { checkpoint_bytes_per_s: 1 << 40, log_size_bytes: 16 << 20, ..options() };
+        let clock = MemClock::new();
+        let busy = Arc::new(Busy(io.clone(), clock.clone()));
+        let engine = Engine::open_with(Arc::new(io.clone()), busy, options.clone()).expect("opens");
+        let mut db = Db { io, clock, options, engine };
+        let mut session = db.session();
+        let ids = fill(&mut session, "t", 2000);
+        db.checkpoint();
+        ids.iter().for_each(|&id| change_note(&mut session, id, 1));
+        db.settle();
+        let (before, files) = (db.progress(), db.images());
+        db.engine.request_checkpoint_within(Duration::from_secs(3600));
+        while db.progress().last.map(|last| last.logged_bytes) == before.last.map(|last| last.logged_bytes) {
+            db.engine.step();
+        }
+        assert!(db.progress().running && files.iter().all(|file| db.images().contains(file)), "none is removed yet");
+        if is_waited_for {
+            db.engine.request_checkpoint_within(Duration::ZERO);
+        }
+        let mut rests = 0;
+        while db.progress().finished == before.finished {
+            rests += usize::from(!db.engine.step());
+        }
+        assert!(!files.iter().any(|file| db.images().contains(file)), "all are removed");
+        assert!(
+            if is_waited_for { rests == 0 } else { rests >= files.len() },
+            "{rests} rests for {} files",
+            files.len()
+        );
+        drop(session);
+        db.reopen(1);
+        assert_eq!(rows(&mut db.session()), 2000);
+    }
 }
 
 /// A large commit stages fragments, then some pages are imaged, then it becomes durable, then the checkpoint is published: those images lack it,
