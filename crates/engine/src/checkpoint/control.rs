@@ -33,6 +33,9 @@ use std::time::Duration;
 const GRAIN: Grain = Grain { pages: 8, write_bytes: 1 << 20 };
 /// Short turns, because commits want the processor, and short writes, because the log's flushes queue behind them.
 const PACED_GRAIN: Grain = Grain { pages: 2, write_bytes: 256 << 10 };
+/// A lane that was late, as it waited for a processor or a device, makes up for so much. At rests of a millisecond it is always late: without this, a
+/// busy machine reached half of the pace, and imaged the rest at once when the deadline had passed.
+const LATE_US_MAX: u64 = 10_000;
 /// Over a shorter time a rate says nothing.
 const RATE_SECONDS_MIN: f64 = 0.05;
 const RETRY_FIRST_US: u64 = 1_000_000;
@@ -439,7 +442,8 @@ impl Checkpointer {
                     drop(lane);
                     self.advance(attempt, Stage::Publishing);
                 } else if let Some(pace) = pace {
-                    attempt.next_step_us.fetch_max(self.clock.monotonic_us(), Ordering::Relaxed);
+                    let earliest_us = self.clock.monotonic_us().saturating_sub(LATE_US_MAX);
+                    attempt.next_step_us.fetch_max(earliest_us, Ordering::Relaxed);
                     attempt.next_step_us.fetch_add(copied * 1_000_000 / pace, Ordering::Relaxed);
                 }
             }
