@@ -757,6 +757,7 @@ impl Drop for Handle {
         }
         inner.close_promise();
         if inner.has_threads {
+            inner.checkpointer.close();
             // A failure was told to everyone who waited; nobody is left to tell.
             let _ = inner.core.log.finish();
         }

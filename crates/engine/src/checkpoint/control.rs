@@ -38,6 +38,8 @@ const PACED_GRAIN: Grain = Grain { pages: 2, write_bytes: 256 << 10 };
 const LATE_US_MAX: u64 = 10_000;
 /// Over a shorter time a rate says nothing.
 const RATE_SECONDS_MIN: f64 = 0.05;
+/// A device that was away for a while is no reason to leave it alone for as long.
+const REMOVAL_REST_US_MAX: u64 = 100_000;
 const RETRY_FIRST_US: u64 = 1_000_000;
 const RETRY_LAST_US: u64 = 60_000_000;
 
@@ -58,6 +60,10 @@ pub(crate) struct Settings {
 impl Settings {
     pub fn lanes(&self) -> u32 {
         self.threads * self.backup_dirs.len() as u32
+    }
+
+    fn removal<'a>(&self, manifest: &Arc<Manifest>, dirs: impl IntoIterator<Item = &'a PathBuf>) -> Removal {
+        Removal::new(manifest.clone(), dirs.into_iter().cloned(), self.segment_bytes)
     }
 
     /// The directories that this process has locked. What lies in one that is no longer given is left there.
@@ -173,6 +179,8 @@ pub(crate) enum Turn {
 struct Concluding {
     /// By the lanes of the attempt that is being published.
     written: Vec<Written>,
+    /// Of the attempt whose log was recycled.
+    report: Option<CheckpointReport>,
     removal: Option<Removal>,
 }
 
@@ -205,9 +213,10 @@ impl Checkpointer {
         for dir in settings.own_dirs() {
             next_segment = next_segment.max(segment::next_number(&io, dir)?);
         }
+        let manifest = Arc::new(manifest);
         for dir in settings.own_dirs() {
             // What an attempt of an earlier run left. Nothing depends on its removal but space.
-            let _ = Removal::of(&io, [dir], |number| manifest.has_segment(number)).and_then(|r| r.run(&io));
+            let _ = settings.removal(&manifest, [dir]).by_files().run(&io);
         }
         let lane = |at: usize| {
             let dir = at % settings.backup_dirs.len();
@@ -217,7 +226,7 @@ impl Checkpointer {
         };
         let lanes = (0..core.checkpoint_readers.len()).map(lane).collect();
         let state = State {
-            manifest: Arc::new(manifest),
+            manifest,
             running: None,
             turns: 0,
             attempts: 0,
@@ -283,7 +292,7 @@ impl Checkpointer {
             let state = self.state.lock();
             (state.running.as_ref().map(|running| running.stage), state.manifest.clone())
         };
-        let will_free = stage.is_some_and(|stage| stage != Stage::Removing);
+        let will_free = matches!(stage, Some(Stage::Imaging | Stage::Publishing));
         will_free || attempt::could_free(&self.core, &manifest)
     }
 
@@ -294,7 +303,7 @@ impl Checkpointer {
         self.state.lock().pace_bytes_per_s = bytes_per_s;
     }
 
-    /// A checkpoint should be over in this time: one under way hurries, or one begins.
+    /// A checkpoint should be published in this time: one under way hurries, or one begins.
     pub fn request_within(&self, us: u64) {
         let due_us = self.clock.monotonic_us() + us;
         let mut state = self.state.lock();
@@ -302,7 +311,8 @@ impl Checkpointer {
         self.notify(&mut state);
     }
 
-    /// Runs a checkpoint that has everything committed before the call, without pacing, and returns when the log below it is recycled.
+    /// Runs a checkpoint that has everything committed before the call, without pacing, and returns when the log below it is recycled and what it makes
+    /// superfluous is removed.
     /// `step` does the work where no threads do; `failure` says why nothing will.
     pub fn run(&self, step: Option<&dyn Fn()>, failure: impl Fn() -> Option<String>) -> Result<(), String> {
         let mut state = self.state.lock();
@@ -506,8 +516,11 @@ impl Checkpointer {
         let stage = self.state.lock().running.as_ref().filter(|r| r.attempt.number == attempt.number).map(|r| r.stage);
         let done = match stage {
             Some(Stage::Publishing) => self.publish(attempt, &mut concluding.written),
-            Some(Stage::Recycling) => self.recycle(attempt),
-            Some(Stage::Removing) => return self.remove(attempt, &mut concluding.removal),
+            Some(Stage::Recycling) => {
+                self.recycle(attempt, &mut concluding);
+                Ok(())
+            }
+            Some(Stage::Removing) => return self.remove(attempt, &mut concluding),
             Some(Stage::Imaging) | None => return Turn::Idle,
         };
         if let Err(failure) = done {
@@ -547,15 +560,15 @@ impl Checkpointer {
         Ok(())
     }
 
-    /// The checkpoint has done what it is for: the books, and those who wait for log space.
-    fn recycle(&self, attempt: &Attempt) -> Result<(), Failure> {
+    /// The checkpoint has done what it is for: who waits for log space need not wait for the removal.
+    fn recycle(&self, attempt: &Attempt, concluding: &mut Concluding) {
         let manifest = self.manifest();
         // A log that cannot be recycled is poisoned, which says what and where.
-        let _ = self.core.log.recycle_below(&manifest.log_start);
+        let is_recycled = self.core.log.recycle_below(&manifest.log_start).is_ok();
         let now_us = self.clock.monotonic_us();
         let mut state = self.state.lock();
         let logged = self.logged();
-        state.last = Some(CheckpointReport {
+        concluding.report = Some(CheckpointReport {
             pages: attempt.pages_total(),
             bytes: attempt.written_bytes.load(Ordering::Relaxed),
             elapsed_us: now_us.saturating_sub(attempt.started_us),
@@ -564,50 +577,57 @@ impl Checkpointer {
         });
         state.logged_at = (logged, now_us);
         drop(state);
-        self.core.space.tell(true);
+        concluding.removal = Some(self.settings.removal(&manifest, self.settings.own_dirs()));
+        if is_recycled {
+            self.core.space.tell(true);
+        }
         // The last image's rest is no removal's.
         attempt.next_step_us.store(0, Ordering::Relaxed);
         self.advance(attempt, Stage::Removing);
-        Ok(())
     }
 
-    /// One piece. Where the attempt is paced, the device is left to commits for as long as it took.
-    fn remove(&self, attempt: &Attempt, removal: &mut Option<Removal>) -> Turn {
-        if let Some(rest) = self.pace(attempt).and_then(|_| self.rest(attempt)) {
+    /// One piece. Where the attempt is paced and no other one is due, the device is left to commits for as long as it took.
+    fn remove(&self, attempt: &Attempt, concluding: &mut Concluding) -> Turn {
+        let is_paced = self.pace(attempt).is_some() && !self.is_due(&self.state.lock());
+        if let Some(rest) = self.rest(attempt).filter(|_| is_paced) {
             return rest;
         }
         let began_us = self.clock.monotonic_us();
-        let has_more = match removal {
-            Some(removal) => removal.step(&self.io),
-            None => self.begin_removal().map(|begun| removal.insert(begun)).map(|_| true),
-        };
-        if let Ok(true) = has_more {
-            let now_us = self.clock.monotonic_us();
-            attempt.next_step_us.store(2 * now_us - began_us, Ordering::Relaxed);
-        } else {
-            *removal = None;
-            self.finish(has_more.err());
+        let removal = concluding.removal.as_mut().expect("the stage before has made it");
+        match removal.step(&self.io) {
+            Ok(true) => {
+                let now_us = self.clock.monotonic_us();
+                let rest_us = (now_us - began_us).min(REMOVAL_REST_US_MAX);
+                attempt.next_step_us.store(now_us + rest_us, Ordering::Relaxed);
+            }
+            over => self.finish(std::mem::take(concluding), over.err()),
         }
         Turn::Worked
     }
 
-    fn begin_removal(&self) -> Result<Removal, Failure> {
-        let manifest = self.manifest();
-        Removal::of(&self.io, self.settings.own_dirs(), |number| manifest.has_segment(number))
-    }
-
-    fn finish(&self, removal_failure: Option<Failure>) {
+    fn finish(&self, concluded: Concluding, removal_failure: Option<Failure>) {
         let mut state = self.state.lock();
         state.running = None;
+        state.last = concluded.report;
         state.finished += 1;
-        state.failures = 0;
-        state.failure = None;
         self.finished.store(state.finished, Ordering::Relaxed);
-        if let Some(failure) = removal_failure {
+        match removal_failure {
             // The checkpoint stands; what was not removed takes space until the next one.
-            self.note_failure(&mut state, &failure);
+            Some(failure) => self.note_failure(&mut state, &failure),
+            None => {
+                state.failures = 0;
+                state.failure = None;
+            }
         }
         self.notify(&mut state);
+    }
+
+    /// Ends a removal that is under way, where no thread will do it any more: what is left would lie there until the next open.
+    pub fn close(&self) {
+        if let Some(removal) = self.concluding.lock().removal.take() {
+            // As far as it goes.
+            let _ = removal.by_files().run(&self.io);
+        }
     }
 
     fn fail(&self, attempt: &Attempt, failure: &Failure) {

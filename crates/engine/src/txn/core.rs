@@ -51,7 +51,7 @@ impl SpaceWaiters {
         !self.signals.lock().is_empty()
     }
 
-    /// A checkpoint is over.
+    /// A checkpoint has recycled the log, or failed.
     pub fn tell(&self, succeeded: bool) {
         let mut signals = self.signals.lock();
         self.hopeful.store(succeeded, Ordering::SeqCst);
