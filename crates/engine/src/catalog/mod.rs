@@ -152,7 +152,16 @@ impl Index {
         }
     }
 
-    /// Starts loading what a look-up or an insert of this key, one integer, looks at first.
+    /// As `prefetch_integer`, for an insert.
+    #[inline]
+    pub fn prefetch_integer_to_insert(&self, key: i64) {
+        match &self.tree {
+            Tree::Hash(tree) => tree.prefetch(self.spec.hash_integer(key)),
+            Tree::BTree(tree) => self.spec.integer_word(key).into_iter().for_each(|word| tree.prefetch_way(word)),
+        }
+    }
+
+    /// Starts loading what a look-up of this key, one integer, looks at first.
     #[inline]
     pub fn prefetch_integer(&self, key: i64) {
         match &self.tree {

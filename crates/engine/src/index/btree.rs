@@ -29,6 +29,7 @@
 //!
 //! The height never falls: a tree that was large and is small has inner nodes of one child at its top.
 
+mod hints;
 mod node;
 mod numbered;
 mod tails;
@@ -36,6 +37,7 @@ mod tails;
 mod tests;
 mod word;
 
+use self::hints::Hints;
 use self::node::{At, Latched, Link, Node, Nodes, Root, Shape, row_id};
 use self::tails::{Tail, Tails, blocks_of};
 use super::tally::Tally;
@@ -60,6 +62,7 @@ pub struct BTreeIndex {
     tails: Option<Arc<Tails>>,
     /// No other tree's.
     number: u64,
+    hints: Hints,
     leaves: Nodes,
     inners: Nodes,
     root: Root,
@@ -114,6 +117,7 @@ impl BTreeIndex {
         BTreeIndex {
             width: leaf.inline,
             number: word::number(),
+            hints: Hints::new(),
             leaves,
             inners: Nodes::new(inner, tails.clone()),
             tails,
@@ -834,6 +838,7 @@ impl BTreeIndex {
         self.len() == 0
     }
 
+    /// Of the entries and the way to them: what a restart makes anew. Hints come again as keys are looked up.
     pub fn memory_bytes(&self) -> usize {
         let tails = self.tails.as_ref().map_or(0, |tails| tails.memory_bytes());
         size_of::<Self>() + self.leaves.memory_bytes() + self.inners.memory_bytes() + tails

@@ -61,6 +61,12 @@ impl Lookup {
         self.index.prefetch_integer(key);
     }
 
+    /// The same for an insert of a row with this integer.
+    #[inline]
+    pub fn prefetch_integer_to_insert(&self, key: i64) {
+        self.index.prefetch_integer_to_insert(key);
+    }
+
     /// Starts loading what the row of this integer keeps of what is looked at. It reads what `prefetch_integer` loads, so it is said a few statements
     /// later.
     #[inline]

@@ -194,7 +194,7 @@ fn load_ahead(plan: &Insert, keys: &[(usize, usize)], exprs: &[Expr], parameters
             _ => None,
         };
         if let Some(Datum::Int(key)) = value {
-            only_table(&plan.tables).indexes[index].prefetch_integer(*key);
+            only_table(&plan.tables).indexes[index].prefetch_integer_to_insert(*key);
         }
     }
 }

@@ -176,7 +176,9 @@ impl Once {
     #[inline]
     pub fn load_ahead(&self, engine: &Session, key: i64, what: Ahead) {
         match (self, self.change(), what) {
-            (Once::Insert(Inserting { key: Some((entries, _)), .. }), _, Ahead::Entry) => entries.prefetch_integer(key),
+            (Once::Insert(Inserting { key: Some((entries, _)), .. }), _, Ahead::Entry) => {
+                entries.prefetch_integer_to_insert(key)
+            }
             // A new row's slot is at hand.
             (Once::Insert(_), ..) => {}
             (_, Some((change, _)), Ahead::Entry) => change.prefetch(key),

@@ -141,6 +141,7 @@ impl Tables {
         }
         let Some(lookups) = &self.lookups[table][index] else { return };
         match (op, what) {
+            (Op::Insert { .. }, Ahead::Entry) => lookups.key.prefetch_integer_to_insert(key),
             (_, Ahead::Entry) => lookups.key.prefetch_integer(key),
             (Op::Search { fetch: Fetch::Row, .. }, Ahead::Row) => lookups.row.prefetch_row_of_integer(key),
             (Op::Search { .. }, Ahead::Row) => lookups.counter.prefetch_row_of_integer(key),

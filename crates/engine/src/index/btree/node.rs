@@ -61,6 +61,17 @@ impl Link {
         Link(u64::from(life) << 32 | u64::from(id))
     }
 
+    /// A link as `word` gave it.
+    #[inline]
+    pub fn of_word(word: u64) -> Link {
+        Link(word)
+    }
+
+    #[inline]
+    pub fn word(self) -> u64 {
+        self.0
+    }
+
     #[inline]
     pub fn id(self) -> u32 {
         self.0 as u32
@@ -789,6 +800,12 @@ impl Nodes {
 
     pub fn node_bytes(&self) -> usize {
         self.nodes.piece_bytes()
+    }
+
+    /// Nodes that ever were, dead ones included.
+    #[inline]
+    pub fn count(&self) -> usize {
+        self.nodes.count()
     }
 
     /// Of the nodes in use.

@@ -74,12 +74,18 @@ impl Numbered {
         number
     }
 
+    /// Pieces that were given out.
+    #[inline]
+    pub fn count(&self) -> usize {
+        self.next.load(Relaxed) as usize - 1
+    }
+
     pub fn piece_bytes(&self) -> usize {
         self.piece_words * 8
     }
 
     /// Of the pieces that were given out; the last chunk's others are address space only, but for the rest of one huge page.
     pub fn memory_bytes(&self) -> usize {
-        (self.next.load(Relaxed) as usize - 1) * self.piece_bytes()
+        self.count() * self.piece_bytes()
     }
 }

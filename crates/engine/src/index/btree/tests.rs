@@ -658,6 +658,59 @@ mod plain {
         }
     }
 
+    /// Looks all keys up, in an order of their own, some told ahead of those that are asked for. Gives how many of a hundred went down.
+    fn descents_percent(tree: &BTreeIndex, keys: &[(u64, u64)], seed: u64) -> u64 {
+        const KNOWN: usize = 16;
+        let count = keys.len() as u64;
+        let order: Vec<_> = (0..count).map(|i| keys[(scattered(i + seed) % count) as usize]).collect();
+        let before = word::tests::DESCENTS.get();
+        order[..KNOWN].iter().for_each(|&(key, _)| tree.prefetch(key));
+        for (i, &(key, row)) in order.iter().enumerate() {
+            order.get(i + KNOWN).into_iter().for_each(|&(ahead, _)| tree.prefetch(ahead));
+            tree.prefetch(key);
+            assert_eq!(tree.guess(key), Some(RowId(row)), "key {key}");
+        }
+        (word::tests::DESCENTS.get() - before) * 100 / count
+    }
+
+    #[test]
+    fn keys_that_are_told_one_behind_another_seldom_go_down() {
+        const KEYS: u64 = 40_000;
+        let orders: [fn(u64) -> u64; 3] = [|i| i * 2, |i| scattered(i) & !1, |i| ((i / 1000) << 40) | (i % 1000 * 2)];
+        for (number, order) in orders.iter().enumerate() {
+            let budget = Arc::new(Budget::new(256 << 20));
+            let tree = BTreeIndex::new(1);
+            tree.charge_to(Arc::new(Account::of_ordered(&budget)));
+            let mut keys = Vec::new();
+            let add = |key: u64, row: u64, keys: &mut Vec<(u64, u64)>| {
+                tree.insert(&[key], RowId(row));
+                keys.push((key, row));
+            };
+            (0..KEYS / 2).for_each(|i| add(order(i), i, &mut keys));
+            let settle = |keys: &[(u64, u64)]| (0..16).map(|seed| descents_percent(&tree, keys, seed)).last();
+            let warm = settle(&keys);
+            // More leaves than there are lines for.
+            (KEYS / 2..KEYS).for_each(|i| add(order(i), i, &mut keys));
+            let grown = settle(&keys);
+            // Leaves split, and become half as wide.
+            (0..KEYS).step_by(3).for_each(|i| add(order(i) | 1, i, &mut keys));
+            let split = settle(&keys);
+            // And their neighbours are merged.
+            keys.retain(|&(key, row)| key & 1 == 0 || !tree.remove(&[key], RowId(row), || false));
+            (0..KEYS).filter(|i| i % 4 > 0).for_each(|i| assert!(tree.remove(&[order(i)], RowId(i), || false)));
+            keys.retain(|(_, row)| row % 4 == 0);
+            let merged = settle(&keys);
+            // Rows of keys far from each other may fall on the same lines, and what is left of leaves that were thinned out is of all widths.
+            let most = if number == 2 { 60 } else { 20 };
+            for (percent, most) in [(warm, most), (grown, most), (split, most), (merged, 2 * most)] {
+                let all = [warm, grown, split, merged];
+                assert!(percent < Some(most), "order {number}: {all:?} % of the lookups");
+            }
+            let bytes = (tree.memory_bytes() + tree.hints.memory_bytes()) as u64;
+            assert_eq!(bytes, budget.used_bytes(), "hints are paid for");
+        }
+    }
+
     /// Leaves that a thread remembers split, die and are given out again; trees come and go at the same keys.
     #[test]
     fn what_a_thread_remembers_of_a_key_misleads_nobody() {
