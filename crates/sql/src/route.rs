@@ -464,8 +464,8 @@ fn analyzed(schema: &Schema, named: &[Analyzed]) -> Result<(Vec<Arc<Table>>, Opt
     for Analyzed { table, columns } in named {
         let name = crate::bind::names::RelationName::of(table)?;
         let Some(table) = name.table(schema) else {
-            let is_other = name.view(schema).is_some() || name.index(schema).is_some();
-            if is_other || name.sequence(schema).is_some() {
+            let is_view_or_index = name.view(schema).is_some() || name.index(schema).is_some();
+            if is_view_or_index || name.sequence(schema).is_some() {
                 notice = Some(passed_over(&name.name, "cannot analyze non-tables or special system tables"));
             } else if crate::view::find(&name, schema).is_none() {
                 return Err(name.undefined());

@@ -2381,7 +2381,7 @@ impl Session {
 
     /// An expression over nothing.
     fn value_alone(&self, expr: &Expr, parameters: &[Datum]) -> Result<Datum, SqlError> {
-        let frame = Frame { tables: &[], rows: &[], cells: &[], parameters, env: &self.env, lists: None };
+        let frame = Frame { parameters, ..Frame::new(&self.env) };
         Ok(evaluate(expr, &frame)?.into_datum())
     }
 

@@ -1566,7 +1566,7 @@ pub fn fold_constant(expr: Expr) -> Expr {
         return expr;
     }
     let env = Env::default();
-    let frame = Frame { tables: &[], rows: &[], cells: &[], parameters: &[], env: &env, lists: None };
+    let frame = Frame::new(&env);
     match evaluate(&expr, &frame).map(|scalar| scalar.into_datum()) {
         Ok(datum) => Expr::Const(datum),
         Err(_) => expr,

@@ -132,7 +132,7 @@ impl Scratch {
 
     /// The run is over, or rests: what it has put in order of its parameters goes.
     pub fn forget_lists(&mut self) {
-        self.lists.begin(&[]);
+        self.lists.end();
     }
 
     pub fn make_room(&mut self, sources: usize) {
@@ -237,7 +237,7 @@ impl<'r> Run<'r> {
         Clock { catalog, ..self.env.clock.clone() }
     }
 
-    /// The same execution with other parameters.
+    /// The same execution with other parameters, for a row say: lists stay those of the run.
     pub fn with_parameters<'s>(&'s mut self, parameters: &'s [Datum]) -> Run<'s> {
         Run {
             engine: &mut *self.engine,

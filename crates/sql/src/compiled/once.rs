@@ -327,7 +327,7 @@ impl Inserting {
     #[inline(never)]
     fn set_other(&self, given: &Given, row: &mut Row, parameters: &[Datum], env: &Env) -> bool {
         // Values name no columns.
-        let frame = Frame { tables: &self.tables, rows: &[], cells: &[], parameters, env, lists: None };
+        let frame = Frame { tables: &self.tables, parameters, ..Frame::new(env) };
         let Ok(scalar) = evaluate(&given.expr, &frame) else { return false };
         row.set(&self.insertion.table().layout, usize::from(given.column), &scalar.value());
         true
@@ -380,8 +380,7 @@ impl Updating {
 
     #[inline(never)]
     fn set_other(&self, column: u16, expr: &Expr, old: &Row, new: &mut Row, parameters: &[Datum], env: &Env) -> bool {
-        let frame =
-            Frame { tables: &self.tables, rows: std::slice::from_ref(old), cells: &[], parameters, env, lists: None };
+        let frame = Frame { tables: &self.tables, rows: std::slice::from_ref(old), parameters, ..Frame::new(env) };
         let Ok(scalar) = evaluate(expr, &frame) else { return false };
         let is_refused = scalar.is_null() && self.not_null.contains(&column);
         if !is_refused {

@@ -300,10 +300,8 @@ impl Run<'_> {
         Frame {
             tables: &rules.tables,
             rows: std::slice::from_ref(row),
-            cells: &[],
             parameters: self.parameters,
-            env: self.env,
-            lists: None,
+            ..Frame::new(self.env)
         }
     }
 }
@@ -812,7 +810,7 @@ fn default_value(table: &Table, column: u16, run: &mut Run<'_>) -> Result<Datum,
     let Some(text) = &def.default else { return Ok(Datum::Null) };
     let schema = run.engine.schema().clone();
     let expr = crate::bind::rules::default_expr(text, def.ty, &schema)?;
-    let frame = Frame { tables: &[], rows: &[], cells: &[], parameters: &[], env: run.env, lists: None };
+    let frame = Frame::new(run.env);
     Ok(evaluate(&expr, &frame)?.into_datum())
 }
 

@@ -357,7 +357,7 @@ impl Definer<'_> {
                 if expr.is_volatile() {
                     return Ok(false);
                 }
-                let frame = Frame { tables: &[], rows: &[], cells: &[], parameters: &[], env: self.env, lists: None };
+                let frame = Frame::new(self.env);
                 Missing::of(column.ty, &evaluate(&expr, &frame)?.into_datum().as_value())
             }
         };
@@ -398,14 +398,8 @@ impl Definer<'_> {
                 }
                 match converted.iter().find(|(column, _)| *column == at) {
                     Some((_, expr)) => {
-                        let frame = Frame {
-                            tables: &old_tables,
-                            rows: std::slice::from_ref(&before),
-                            cells: &[],
-                            parameters: &[],
-                            env,
-                            lists: None,
-                        };
+                        let frame =
+                            Frame { tables: &old_tables, rows: std::slice::from_ref(&before), ..Frame::new(env) };
                         let value = evaluate(expr, &frame)?.into_datum();
                         record.set(&new.layout, at, &value.as_value());
                     }
@@ -413,13 +407,13 @@ impl Definer<'_> {
                 }
             }
             for (at, expr) in &defaults {
-                let frame = Frame { tables: &[], rows: &[], cells: &[], parameters: &[], env, lists: None };
+                let frame = Frame::new(env);
                 let value = evaluate(expr, &frame)?.into_datum();
                 record.set(&new.layout, *at, &value.as_value());
             }
             for (at, expr) in &computed {
                 let cells = [(0..new.def.columns.len()).map(|at| record.get(&new.layout, at).into()).collect()];
-                let frame = Frame { tables: &[], rows: &[], cells: &cells, parameters: &[], env, lists: None };
+                let frame = Frame { cells: &cells, ..Frame::new(env) };
                 let value = evaluate(expr, &frame)?.into_datum();
                 record.set(&new.layout, *at, &value.as_value());
             }

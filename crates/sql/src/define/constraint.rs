@@ -277,14 +277,7 @@ fn check_row(rules: &Rules, row: &mut Row, run: &mut Run<'_>) -> Done<()> {
         run.engine.fetch_long(&rules.table, row, usize::from(column));
     }
     for check in &rules.checks {
-        let frame = Frame {
-            tables: &rules.tables,
-            rows: std::slice::from_ref(row),
-            cells: &[],
-            parameters: &[],
-            env: run.env,
-            lists: None,
-        };
+        let frame = Frame { tables: &rules.tables, rows: std::slice::from_ref(row), ..Frame::new(run.env) };
         if truth(&check.condition, &frame)? == Some(false) {
             let table = &rules.table.def.name;
             let message =

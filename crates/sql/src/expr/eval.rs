@@ -30,6 +30,12 @@ pub struct Frame<'a> {
 }
 
 impl<'a> Frame<'a> {
+    /// Of nothing but the environment.
+    #[inline]
+    pub fn new(env: &'a Env) -> Frame<'a> {
+        Frame { tables: &[], rows: &[], cells: &[], parameters: &[], env, lists: None }
+    }
+
     #[inline]
     pub fn column(&self, source: u16, column: u16) -> Value<'a> {
         let (layout, row) = self.place(source);

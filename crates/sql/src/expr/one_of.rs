@@ -188,6 +188,12 @@ impl Lists {
         self.kept.get_mut().clear();
     }
 
+    /// The run is over, or rests.
+    pub fn end(&mut self) {
+        self.parameters = None;
+        self.kept.get_mut().clear();
+    }
+
     /// Of an array that is one of the run's parameters, if it is looked into often enough.
     pub(super) fn of_array(
         &self,
@@ -302,7 +308,7 @@ mod tests {
 
     fn ask(wanted: Datum, list: Vec<(BinaryOperator, Expr)>, negated: bool) -> Option<bool> {
         let env = Env::default();
-        let frame = Frame { tables: &[], rows: &[], cells: &[], parameters: &[], env: &env, lists: None };
+        let frame = Frame::new(&env);
         truth(&Expr::one_of(Box::new(Expr::Const(wanted)), list, negated), &frame).unwrap()
     }
 
@@ -364,8 +370,7 @@ mod tests {
                 let mut lists = Lists::default();
                 lists.begin(&parameters);
                 let env = Env::default();
-                let frame =
-                    Frame { tables: &[], rows: &[], cells: &[], parameters: &parameters, env: &env, lists: None };
+                let frame = Frame { parameters: &parameters, ..Frame::new(&env) };
                 let in_run = Frame { lists: Some(&lists), ..frame };
                 let wanted = |i: i64| if i < 60 { Datum::Int(i) } else { Datum::Null };
                 for i in 0..=60 {
@@ -413,7 +418,7 @@ mod tests {
             let parameters: Vec<Datum> =
                 (0..20).map(|i| if i < nulls { Datum::Null } else { Datum::Int(3 * i) }).collect();
             lists.begin(&parameters);
-            let frame = Frame { tables: &[], rows: &[], cells: &[], parameters: &parameters, env: &env, lists: None };
+            let frame = Frame { parameters: &parameters, ..Frame::new(&env) };
             let in_run = Frame { lists: Some(&lists), ..frame };
             // Two lists of one run; the constants are looked for beside the parameters.
             for shift in [1, 2] {

@@ -1,7 +1,7 @@
 //! How is a subquery run that DataFusion cannot join? For each row around it anew, with the row's values as literals.
 //!
 //! That is right for every subquery, whatever it correlates by. The rows around it are a plan of their own, so to DataFusion the whole is a
-//! table. Rows with equal values share one run.
+//! table. Rows with equal values share one run; for the second one with others a plan is made with its values open (`template`), which those that follow use.
 //!
 //! A reference to a value of the row around is a call of [`OuterValue`]; it is gone before a plan with it is optimized.
 
@@ -10,6 +10,7 @@ use super::compute::readable;
 use super::fault::carried;
 use super::interrupt::{Stopped, interruptible};
 use super::run::planning;
+use super::template::{PerRow, hole_at};
 use crate::compiled::aggregate::encode_key;
 use crate::error::SqlError;
 use crate::expr::{Env, Expr, Frame};
@@ -291,6 +292,7 @@ impl ExecutionPlan for ApplyExec {
             context,
             input: None,
             known: HashMap::new(),
+            plan: Plan::Unasked,
         };
         let batches =
             futures::stream::try_unfold(run, |mut run| async move { Ok(run.next().await?.map(|batch| (batch, run))) });
@@ -354,6 +356,17 @@ struct Run {
     context: Arc<TaskContext>,
     input: Option<SendableRecordBatchStream>,
     known: HashMap<Box<[u8]>, Inner>,
+    plan: Plan,
+}
+
+/// How the subquery is planned for a row.
+enum Plan {
+    /// The first one may be the only one.
+    Unasked,
+    Asked,
+    Kept(PerRow),
+    /// By the values of each.
+    ForEach,
 }
 
 async fn started(
@@ -463,10 +476,24 @@ impl Run {
         }
     }
 
+    /// The subquery's rows for a row with these values.
+    async fn inner_rows(&mut self, literals: &[ScalarValue]) -> Result<SendableRecordBatchStream> {
+        let (plan, level) =
+            (self.applied.subplan.as_ref().expect("invariant: there is a subquery"), self.applied.level);
+        match self.plan {
+            Plan::Unasked => self.plan = Plan::Asked,
+            Plan::Asked => self.plan = per_row(plan, level).map_or(Plan::ForEach, Plan::Kept),
+            Plan::Kept(_) | Plan::ForEach => {}
+        }
+        if let Plan::Kept(kept) = &self.plan {
+            return execute_stream(interruptible(kept.physical(literals)?, &self.stopped)?, self.context.clone());
+        }
+        let values = |outer: &OuterValue| DfExpr::Literal(literals[outer.slot].clone(), None);
+        started(&with_values(plan.clone(), level, &values)?, &self.stopped, &self.context).await
+    }
+
     async fn run(&mut self, literals: &[ScalarValue]) -> Result<Inner> {
-        let plan = self.applied.subplan.as_ref().expect("invariant: there is a subquery");
-        let plan = with_values(plan.clone(), self.applied.level, literals)?;
-        let mut stream = started(&plan, &self.stopped, &self.context).await?;
+        let mut stream = self.inner_rows(literals).await?;
         let mut rows: Vec<Vec<Datum>> = Vec::new();
         let enough = match self.applied.kind {
             Kind::Scalar | Kind::Row | Kind::Quantified { single: true, .. } => 2,
@@ -524,7 +551,7 @@ fn compared(
     let mut unknown = single && rows.is_empty();
     for row in rows {
         let cells = [left.to_vec(), row.clone()];
-        let frame = Frame { tables: &[], rows: &[], cells: &cells, parameters: &[], env: &env, lists: None };
+        let frame = Frame { cells: &cells, ..Frame::new(&env) };
         match crate::expr::truth(condition, &frame)? {
             Some(holds) if holds != all => return Ok(Datum::Bool(!all)),
             Some(_) => {}
@@ -534,15 +561,21 @@ fn compared(
     Ok(if unknown { Datum::Null } else { Datum::Bool(all) })
 }
 
-/// The plan with literals for the values of one level's row.
-fn with_values(plan: LogicalPlan, level: u32, literals: &[ScalarValue]) -> Result<LogicalPlan> {
+/// A subquery's plan for all rows around it, if it has one: where another one runs for its own rows, each is planned.
+fn per_row(plan: &LogicalPlan, level: u32) -> Option<PerRow> {
+    let open = with_values(plan.clone(), level, &|outer: &OuterValue| hole_at(outer.slot, outer.ty)).ok()?;
+    PerRow::new(&open)
+}
+
+/// The plan with what is given for the values of one level's row.
+fn with_values(plan: LogicalPlan, level: u32, value: &dyn Fn(&OuterValue) -> DfExpr) -> Result<LogicalPlan> {
     let replaced = plan.transform_up_with_subqueries(|node| {
         if let LogicalPlan::TableScan(scan) = &node
             && let Some(applied) = applied_of(scan)
         {
             let inner = Applied {
-                input: with_values(applied.input.clone(), level, literals)?,
-                subplan: applied.subplan.clone().map(|p| with_values(p, level, literals)).transpose()?,
+                input: with_values(applied.input.clone(), level, value)?,
+                subplan: applied.subplan.clone().map(|p| with_values(p, level, value)).transpose()?,
                 ..applied.clone()
             };
             let mut scan = scan.clone();
@@ -554,9 +587,7 @@ fn with_values(plan: LogicalPlan, level: u32, literals: &[ScalarValue]) -> Resul
         node.map_expressions(|expr| {
             let name = names.save(&expr);
             let replaced = expr.transform_up(|e| match outer_value(&e) {
-                Some(outer) if outer.level == level => {
-                    Ok(Transformed::yes(DfExpr::Literal(literals[outer.slot].clone(), None)))
-                }
+                Some(outer) if outer.level == level => Ok(Transformed::yes(value(outer))),
                 _ => Ok(Transformed::no(e)),
             })?;
             Ok(if replaced.transformed { replaced.update_data(|expr| name.restore(expr)) } else { replaced })

@@ -133,7 +133,7 @@ impl ScalarUDFImpl for Computed {
             for (cell, column) in cells[0].iter_mut().zip(&columns) {
                 *cell = column.get(row).into();
             }
-            let frame = Frame { tables: &[], rows: &[], cells: &cells, parameters: &[], env: &env, lists: None };
+            let frame = Frame { cells: &cells, ..Frame::new(&env) };
             let scalar = evaluate(&self.expr, &frame).map_err(carried)?;
             out.push(&scalar.value()).map_err(carried)?;
         }

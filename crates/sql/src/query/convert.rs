@@ -243,8 +243,7 @@ impl Leaves<'_> {
 
     /// The value of an expression without columns that is always the same.
     fn constant(&self, expr: &Expr) -> Option<Datum> {
-        let frame =
-            Frame { tables: &[], rows: &[], cells: &[], parameters: self.parameters, env: self.env, lists: None };
+        let frame = Frame { parameters: self.parameters, ..Frame::new(self.env) };
         let is_free = !expr.mentions(|_| true) && !expr.has_aggregate() && !expr.asks_sequence();
         if self.holes.is_some() && mentions_parameters(expr) {
             return None;
@@ -388,8 +387,7 @@ impl Leaves<'_> {
     fn computed(&self, expr: &Expr, ty: Type) -> Result<DfExpr, SqlError> {
         let mut args: Vec<DfExpr> = Vec::new();
         let mut missing = None;
-        let frame =
-            Frame { tables: &[], rows: &[], cells: &[], parameters: self.parameters, env: self.env, lists: None };
+        let frame = Frame { parameters: self.parameters, ..Frame::new(self.env) };
         if let Some(holes) = self.holes {
             holes.note_session(expr);
         }

@@ -111,8 +111,7 @@ fn holds(expr: &Expr, column: usize, value: &Datum, env: &Env) -> bool {
         _ => None,
     });
     let cells = [vec![value.clone()]];
-    test(&over_cell, &Frame { tables: &[], rows: &[], cells: &cells, parameters: &[], env, lists: None })
-        .unwrap_or(false)
+    test(&over_cell, &Frame { cells: &cells, ..Frame::new(env) }).unwrap_or(false)
 }
 
 /// Whether rows with these columns equal are one row.

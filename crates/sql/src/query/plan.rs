@@ -640,8 +640,7 @@ impl<'a> Planner<'a> {
         if let Some(holes) = &self.holes {
             holes.use_values(expr);
         }
-        let frame =
-            Frame { tables: &[], rows: &[], cells: &[], parameters: self.parameters, env: self.env, lists: None };
+        let frame = Frame { parameters: self.parameters, ..Frame::new(self.env) };
         Ok(evaluate(expr, &frame)?.into_datum())
     }
 

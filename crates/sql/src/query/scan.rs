@@ -78,6 +78,11 @@ impl Snapshot {
         Snapshot { table, reader, schema: Arc::new(Schema::new(fields)), constraints, known }
     }
 
+    /// At which it is read, if that is known.
+    pub fn reader(&self) -> Option<&Reader> {
+        self.reader.as_ref()
+    }
+
     /// The table at another snapshot.
     pub fn at(&self, reader: Option<&Reader>) -> Snapshot {
         Snapshot { reader: reader.cloned(), ..self.clone() }
@@ -442,10 +447,9 @@ impl Condition {
                 }
                 false
             }
-            Condition::Computed { expr, env } => test(
-                expr,
-                &Frame { tables, rows: std::slice::from_ref(row), cells: &[], parameters: &[], env, lists: None },
-            )?,
+            Condition::Computed { expr, env } => {
+                test(expr, &Frame { tables, rows: std::slice::from_ref(row), ..Frame::new(env) })?
+            }
         })
     }
 }

@@ -9,6 +9,9 @@
 //! 2. It is used as long as what planning looked at is the same: statistics, the session's zone and workers, the values that shaped it (LIMIT), and about
 //!    how large its tables are. What knows the clock, the session or what another part of the statement gave is planned for each run.
 //! 3. A first run is planned for its values; a second one says that more will come.
+//!
+//! A subquery that runs for each row around it has such a plan, too, with the row's values open ([`PerRow`]): for as long as its statement runs, whose snapshot
+//! it reads.
 
 use super::cells::literal;
 use super::change::Action;
@@ -16,7 +19,7 @@ use super::estimate::snapshot_of;
 use super::fixed;
 use super::lookup::IndexLookupJoin;
 use super::run::{Parts, optimized, planned_from};
-use super::scan::SnapshotScan;
+use super::scan::{Snapshot, SnapshotScan};
 use crate::error::SqlError;
 use crate::expr::{Env, EnvValue, Expr};
 use crate::value::DateStyle;
@@ -71,8 +74,7 @@ impl Holes {
             open.push((parameter, ty));
             open.len() - 1
         });
-        let field = Field::new("", super::cells::data_type(ty), true);
-        DfExpr::Placeholder(Placeholder::new_with_field(format!("${at}"), Some(Arc::new(field))))
+        hole_at(at, ty)
     }
 
     /// As a value of its own type.
@@ -103,6 +105,12 @@ impl Holes {
             !is_known
         });
     }
+}
+
+/// What stands for the value that is the `at`-th, of a type.
+pub fn hole_at(at: usize, ty: Type) -> DfExpr {
+    let field = Field::new("", super::cells::data_type(ty), true);
+    DfExpr::Placeholder(Placeholder::new_with_field(format!("${at}"), Some(Arc::new(field))))
 }
 
 /// The place of a hole.
@@ -338,17 +346,7 @@ impl Template {
     }
 
     fn make(&self, workers: Parts) -> Result<Made> {
-        let optimized = optimized(&self.bound, workers)?;
-        if workers == Parts::One && !self.open.is_empty() && has_hole_beyond_scans(&optimized)? {
-            return Ok(Made::Logical(Box::new(optimized)));
-        }
-        if workers == Parts::One {
-            let physical = planned_from(&optimized, workers)?;
-            if is_reusable(&physical)? {
-                return Ok(Made::Physical(physical));
-            }
-        }
-        Ok(Made::Logical(Box::new(optimized)))
+        make(&self.bound, !self.open.is_empty(), workers)
     }
 }
 
@@ -356,7 +354,7 @@ impl Filled {
     /// The plan of the run.
     pub fn physical(&self) -> Result<Arc<dyn ExecutionPlan>> {
         match self.template.made(self.workers) {
-            Made::Physical(plan) => self.instance(plan.clone()),
+            Made::Physical(plan) => instance(plan.clone(), &self.reader, &self.values),
             Made::Logical(plan) => planned_from(&self.logical(plan)?, self.workers),
             Made::Neither => {
                 let plan = self.logical(&self.template.bound)?;
@@ -365,45 +363,101 @@ impl Filled {
         }
     }
 
-    /// A physical plan with no traces of other runs.
-    fn instance(&self, plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
-        let fresh = plan.transform_up(|node| {
-            let fresh = if let Some(scan) = node.downcast_ref::<SnapshotScan>() {
-                Arc::new(scan.at(&self.reader, &self.values)?)
-            } else if let Some(join) = node.downcast_ref::<IndexLookupJoin>() {
-                join.at(&self.reader, &self.values)?
-            } else {
-                node.reset_state()?
-            };
-            Ok(Transformed::yes(fresh))
-        })?;
-        Ok(fresh.data)
+    fn logical(&self, plan: &LogicalPlan) -> Result<LogicalPlan> {
+        logical(plan, &self.reader, &self.values)
+    }
+}
+
+/// A subquery's plan, into which the values of each row around it are put.
+pub struct PerRow {
+    reader: Reader,
+    made: Made,
+}
+
+impl PerRow {
+    /// Of a plan with holes for these values. `None`: it is planned for each row.
+    pub fn new(plan: &LogicalPlan) -> Option<PerRow> {
+        let mut reader = None;
+        let mut is_plain = true;
+        plan.apply_with_subqueries(|node| {
+            match node {
+                LogicalPlan::TableScan(scan) => match snapshot_of(scan).and_then(Snapshot::reader) {
+                    Some(read) => reader = Some(read.clone()),
+                    None => is_plain = false,
+                },
+                LogicalPlan::RecursiveQuery(_) | LogicalPlan::Extension(_) => is_plain = false,
+                _ => {}
+            }
+            Ok(TreeNodeRecursion::Continue)
+        })
+        .ok()?;
+        let reader = reader.filter(|_| is_plain)?;
+        let made = make(plan, true, Parts::One).ok()?;
+        Some(PerRow { reader, made })
     }
 
-    /// A logical plan with the run's snapshot, and literals in its holes.
-    fn logical(&self, plan: &LogicalPlan) -> Result<LogicalPlan> {
-        let filled_plan = plan.clone().transform_up_with_subqueries(|node| {
-            let node = match node {
-                LogicalPlan::TableScan(mut scan) => {
-                    if let Some(snapshot) = snapshot_of(&scan) {
-                        scan.source = provider_as_source(Arc::new(snapshot.at(Some(&self.reader))));
-                    }
-                    LogicalPlan::TableScan(scan)
-                }
-                other => other,
-            };
-            // Other nodes know an output by the name that it has with the hole.
-            let names = NamePreserver::new(&node);
-            node.map_expressions(|expr| match has_hole(&expr) {
-                true => {
-                    let name = names.save(&expr);
-                    Ok(Transformed::yes(name.restore(filled(expr, &self.values)?)))
-                }
-                false => Ok(Transformed::no(expr)),
-            })
-        })?;
-        Ok(filled_plan.data)
+    /// The plan of one row.
+    pub fn physical(&self, values: &[ScalarValue]) -> Result<Arc<dyn ExecutionPlan>> {
+        match &self.made {
+            Made::Physical(plan) => instance(plan.clone(), &self.reader, values),
+            Made::Logical(plan) => planned_from(&logical(plan, &self.reader, values)?, Parts::One),
+            Made::Neither => unreachable!("invariant: what cannot be made is none"),
+        }
     }
+}
+
+fn make(bound: &LogicalPlan, has_holes: bool, workers: Parts) -> Result<Made> {
+    let optimized = optimized(bound, workers)?;
+    if workers == Parts::One && has_holes && has_hole_beyond_scans(&optimized)? {
+        return Ok(Made::Logical(Box::new(optimized)));
+    }
+    if workers == Parts::One {
+        let physical = planned_from(&optimized, workers)?;
+        if is_reusable(&physical)? {
+            return Ok(Made::Physical(physical));
+        }
+    }
+    Ok(Made::Logical(Box::new(optimized)))
+}
+
+/// A physical plan with no traces of other runs.
+fn instance(plan: Arc<dyn ExecutionPlan>, reader: &Reader, values: &[ScalarValue]) -> Result<Arc<dyn ExecutionPlan>> {
+    let fresh = plan.transform_up(|node| {
+        let fresh = if let Some(scan) = node.downcast_ref::<SnapshotScan>() {
+            Arc::new(scan.at(reader, values)?)
+        } else if let Some(join) = node.downcast_ref::<IndexLookupJoin>() {
+            join.at(reader, values)?
+        } else {
+            node.reset_state()?
+        };
+        Ok(Transformed::yes(fresh))
+    })?;
+    Ok(fresh.data)
+}
+
+/// A logical plan with a run's snapshot, and literals in its holes.
+fn logical(plan: &LogicalPlan, reader: &Reader, values: &[ScalarValue]) -> Result<LogicalPlan> {
+    let filled_plan = plan.clone().transform_up_with_subqueries(|node| {
+        let node = match node {
+            LogicalPlan::TableScan(mut scan) => {
+                if let Some(snapshot) = snapshot_of(&scan) {
+                    scan.source = provider_as_source(Arc::new(snapshot.at(Some(reader))));
+                }
+                LogicalPlan::TableScan(scan)
+            }
+            other => other,
+        };
+        // Other nodes know an output by the name that it has with the hole.
+        let names = NamePreserver::new(&node);
+        node.map_expressions(|expr| match has_hole(&expr) {
+            true => {
+                let name = names.save(&expr);
+                Ok(Transformed::yes(name.restore(filled(expr, values)?)))
+            }
+            false => Ok(Transformed::no(expr)),
+        })
+    })?;
+    Ok(filled_plan.data)
 }
 
 /// A plan that holds on to no run's snapshot.

@@ -464,7 +464,7 @@ impl Session {
             if !binder.parameters.is_empty() {
                 return Err(SqlError::new("42P02", "there is no parameter $1"));
             }
-            let frame = Frame { tables: &[], rows: &[], cells: &[], parameters: &[], env: &self.env, lists: None };
+            let frame = Frame::new(&self.env);
             values.push(evaluate(&expr, &frame)?.into_datum());
         }
         Ok(values)
