@@ -443,7 +443,10 @@ impl Run {
         let mut key = Vec::new();
         for slot in slots {
             // Values that are written differently may give different results: the whole value is the key.
-            encode_key(Type::Bytea, &slot.get(row), &mut key);
+            match slot.get(row) {
+                Value::Float(value) => encode_key(Type::Int8, &Value::Int(value.to_bits().cast_signed()), &mut key),
+                value => encode_key(Type::Bytea, &value, &mut key),
+            }
         }
         let inner = match self.known.get(key.as_slice()) {
             Some(known) => known.clone(),
@@ -485,7 +488,11 @@ impl Run {
             Plan::Asked => self.plan = per_row(plan, level).map_or(Plan::ForEach, Plan::Kept),
             Plan::Kept(_) | Plan::ForEach => {}
         }
-        if let Plan::Kept(kept) = &self.plan {
+        // Of a null an optimizer knows that nothing is equal to it.
+        let has_null = literals.iter().any(ScalarValue::is_null);
+        if let Plan::Kept(kept) = &self.plan
+            && !has_null
+        {
             return execute_stream(interruptible(kept.physical(literals)?, &self.stopped)?, self.context.clone());
         }
         let values = |outer: &OuterValue| DfExpr::Literal(literals[outer.slot].clone(), None);

@@ -371,11 +371,12 @@ impl Filled {
 /// A subquery's plan, into which the values of each row around it are put.
 pub struct PerRow {
     reader: Reader,
-    made: Made,
+    physical: Arc<dyn ExecutionPlan>,
 }
 
 impl PerRow {
-    /// Of a plan with holes for these values. `None`: it is planned for each row.
+    /// Of a plan with holes for these values. `None`: it is planned for each row. So is one whose holes do not all come to stand in scans: of a value an
+    /// optimizer makes a key where a computation of it stands, and finds that nothing is to be read.
     pub fn new(plan: &LogicalPlan) -> Option<PerRow> {
         let mut reader = None;
         let mut is_plain = true;
@@ -392,17 +393,15 @@ impl PerRow {
         })
         .ok()?;
         let reader = reader.filter(|_| is_plain)?;
-        let made = make(plan, true, Parts::One).ok()?;
-        Some(PerRow { reader, made })
+        match make(plan, true, Parts::One).ok()? {
+            Made::Physical(physical) => Some(PerRow { reader, physical }),
+            Made::Logical(_) | Made::Neither => None,
+        }
     }
 
     /// The plan of one row.
     pub fn physical(&self, values: &[ScalarValue]) -> Result<Arc<dyn ExecutionPlan>> {
-        match &self.made {
-            Made::Physical(plan) => instance(plan.clone(), &self.reader, values),
-            Made::Logical(plan) => planned_from(&logical(plan, &self.reader, values)?, Parts::One),
-            Made::Neither => unreachable!("invariant: what cannot be made is none"),
-        }
+        instance(self.physical.clone(), &self.reader, values)
     }
 }
 
