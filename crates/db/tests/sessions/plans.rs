@@ -249,3 +249,152 @@ fn a_range_is_not_gone_through_for_each_row_of_a_join() {
         }
     }
 }
+
+/// The lines of EXPLAIN on the query road.
+fn explained(client: &mut Client, how: &str, sql: &str) -> Vec<String> {
+    client.ok("SET freshet.road = 'query'");
+    client.ok(&format!("EXPLAIN ({how}) {sql}"));
+    (0..client.rows.len()).map(|row| client.rows.display(row, 0).unwrap_or_default().trim().to_owned()).collect()
+}
+
+fn ticks() -> World {
+    let world = World::new(
+        "CREATE TABLE ticks (id int PRIMARY KEY, sym text NOT NULL, ts timestamp, price int);
+         CREATE INDEX ticks_at ON ticks (sym, ts);
+         CREATE INDEX ticks_price ON ticks (price);
+         CREATE TABLE orders (id int PRIMARY KEY, sym text, ts timestamp, qty bigint)",
+    );
+    let mut client = world.client();
+    client
+        .ok("INSERT INTO ticks SELECT n, 's' || n % 20, timestamp '2026-01-05 09:00' + n * interval '1 second', n % 97
+               FROM generate_series(1, 4000) n");
+    client.ok("INSERT INTO orders SELECT n, 's' || n % 25, timestamp '2026-01-05 09:00' + n * interval '37 seconds', n
+               FROM generate_series(1, 100) n");
+    client.ok("ANALYZE");
+    world
+}
+
+#[test]
+fn first_rows_are_read_in_the_order_of_an_index_where_that_costs_less() {
+    let world = ticks();
+    let mut client = world.client();
+    let forward = "Index Scan using ticks_at on ticks";
+    let backward = "Index Scan Backward using ticks_at on ticks";
+    for (what, scan, sorts) in [
+        ("WHERE sym = 's3' ORDER BY ts LIMIT 2", forward, false),
+        ("WHERE sym = 's3' ORDER BY ts DESC LIMIT 2", backward, false),
+        ("WHERE sym = 's3' ORDER BY sym, ts DESC LIMIT 2", backward, false),
+        ("ORDER BY sym DESC, ts DESC LIMIT 2 OFFSET 3", backward, false),
+        ("ORDER BY price DESC LIMIT 2", "Index Scan Backward using ticks_price on ticks", false),
+        ("WHERE id % 3 = 0 ORDER BY price LIMIT 2", "Index Scan using ticks_price on ticks", false),
+        // No index has its order.
+        ("WHERE sym = 's3' ORDER BY ts DESC NULLS LAST LIMIT 2", forward, true),
+        ("ORDER BY sym, ts DESC LIMIT 2", "Seq Scan on ticks", true),
+        ("WHERE sym > 's3' ORDER BY ts LIMIT 2", forward, true),
+        // All rows are found and sorted for less.
+        ("WHERE id < 5 ORDER BY price LIMIT 2", "Index Scan using ticks_pkey on ticks", true),
+        ("WHERE id BETWEEN 5 AND 7 ORDER BY price LIMIT 2", "Index Scan using ticks_pkey on ticks", true),
+        ("ORDER BY sym, ts LIMIT 3000", "Seq Scan on ticks", true),
+        // All of them are asked for.
+        ("WHERE sym = 's3' ORDER BY ts", forward, true),
+    ] {
+        let sql = format!("SELECT * FROM (SELECT price, sym FROM ticks {what}) x WHERE price > -1");
+        let lines = explained(&mut client, "COSTS OFF", &sql);
+        assert!(lines.iter().any(|line| line.trim_start_matches("->  ") == scan), "{what}: {lines:#?}");
+        assert_eq!(lines.iter().any(|line| line.contains("Sort")), sorts, "{what}: {lines:#?}");
+    }
+}
+
+#[test]
+fn first_rows_of_a_large_table_are_not_read_in_parts() {
+    let world = World::new("CREATE TABLE h (id int PRIMARY KEY, k int); CREATE INDEX h_k ON h (k, id)");
+    let mut client = world.client();
+    client.ok("INSERT INTO h SELECT n, n % 1000 FROM generate_series(1, 120000) n");
+    client.ok("ANALYZE");
+    for what in [
+        "id FROM h ORDER BY k DESC LIMIT 5",
+        "* FROM h ORDER BY k DESC LIMIT 5",
+        "k + 1 FROM h ORDER BY k DESC LIMIT 5",
+    ] {
+        let lines = explained(&mut client, "COSTS OFF", &format!("SELECT {what}"));
+        let scan = "->  Index Scan Backward using h_k on h";
+        assert!(lines.iter().any(|line| line == scan), "{what}: {lines:#?}");
+    }
+}
+
+#[test]
+fn the_least_and_the_greatest_are_first_rows() {
+    let world = ticks();
+    let mut client = world.client();
+    client.ok("INSERT INTO ticks VALUES (9001, 's3', NULL, NULL), (9002, 'none', NULL, 5)");
+    let (forward, backward) = ("Index Scan using ticks_at on ticks", "Index Scan Backward using ticks_at on ticks");
+    for (what, scan, value) in [
+        ("max(id) FROM ticks", "Index Scan Backward using ticks_pkey on ticks", Some("9002")),
+        ("min(ts) FROM ticks WHERE sym = 's3'", forward, Some("2026-01-05 09:00:03")),
+        ("min(ts) FROM ticks WHERE sym = 'none'", forward, None),
+        ("max(ts) FROM ticks WHERE sym = 's3' AND ts < '2026-01-05 09:00:40'", backward, Some("2026-01-05 09:00:23")),
+        // Nulls would come first.
+        ("max(ts) FROM ticks WHERE sym = 's3'", forward, Some("2026-01-05 10:06:23")),
+        ("max(price) FROM ticks", "Seq Scan on ticks", Some("96")),
+        ("max(price + 1) FROM ticks", "Seq Scan on ticks", Some("97")),
+    ] {
+        let sql = format!("SELECT {what}");
+        let lines = explained(&mut client, "COSTS OFF", &sql);
+        assert!(lines.iter().any(|line| line.trim_start_matches("->  ") == scan), "{what}: {lines:#?}");
+        client.ok(&sql);
+        assert_eq!(client.rows.display(0, 0).as_deref(), value, "{what}");
+    }
+}
+
+#[test]
+fn a_condition_that_holds_for_no_row_reads_none() {
+    let world = ticks();
+    let mut client = world.client();
+    for condition in ["price = NULL", "price > NULL AND id < 9", "id = ANY (ARRAY[]::int[])", "id = NULL OR sym < NULL"]
+    {
+        let lines = explained(&mut client, "COSTS OFF", &format!("SELECT count(*) FROM ticks WHERE {condition}"));
+        assert!(lines.iter().all(|line| !line.contains("Scan")), "{condition}: {lines:#?}");
+        client.ok(&format!("SELECT count(*) FROM ticks WHERE {condition}"));
+        assert_eq!(client.rows.display(0, 0).as_deref(), Some("0"), "{condition}");
+    }
+    // A null of one run is not one of the next.
+    let sql = "SELECT count(*) FROM ticks t JOIN orders o ON o.sym = t.sym WHERE t.id = nullif($1, 3)";
+    for value in [1, 1, 1, 3, 1, 3] {
+        let met = if value == 3 { "0" } else { "4" };
+        assert_eq!(run(&mut client, sql, value), [met], "{value}");
+    }
+}
+
+#[test]
+fn a_subquery_that_runs_for_each_row_is_planned_for_all_of_them() {
+    let world = ticks();
+    let mut client = world.client();
+    let kept = ["Subquery Runs: 100", "Subquery Plans: 2"];
+    let for_each = ["Subquery Runs: 100", "Subquery Plans: 101"];
+    for (subquery, counts) in [
+        ("SELECT price FROM ticks t WHERE t.sym = o.sym AND t.ts <= o.ts ORDER BY t.ts DESC LIMIT 1", kept),
+        ("SELECT price FROM ticks t WHERE t.sym = o.sym AND t.ts > o.ts - interval '9 s' ORDER BY t.ts LIMIT 1", kept),
+        (
+            "SELECT sum(price * o.qty) FROM (SELECT price FROM ticks t WHERE t.sym = o.sym AND t.ts <= o.ts
+          ORDER BY t.ts DESC LIMIT 3) x",
+            kept,
+        ),
+        (
+            "SELECT price FROM ticks t WHERE t.sym = nullif(o.sym, 's' || o.qty) AND t.id + 1 > o.qty ORDER BY t.ts LIMIT 1",
+            for_each,
+        ),
+        (
+            "SELECT price FROM ticks t WHERE t.sym = nullif(o.sym, 's' || o.qty) AND t.id > o.id ORDER BY t.ts LIMIT 1",
+            kept,
+        ),
+        ("SELECT max(t.ts) FROM ticks t WHERE t.sym = o.sym AND t.ts <= o.ts", kept),
+        // An integer and a wider one.
+        ("SELECT price FROM ticks t WHERE t.id = o.qty ORDER BY t.ts LIMIT 1", kept),
+        ("SELECT price FROM ticks t WHERE t.id IN (o.qty, o.id + 1) ORDER BY t.ts LIMIT 1", kept),
+    ] {
+        let lines = explained(&mut client, "ANALYZE, COSTS OFF", &format!("SELECT ({subquery}) FROM orders o"));
+        for count in counts {
+            assert!(lines.iter().any(|line| line == count), "{subquery}: {lines:#?}");
+        }
+    }
+}

@@ -20,6 +20,7 @@
 //! | `serial` | whether what a SERIALIZABLE transaction read still holds when it commits |
 //! | `savepoint` | how it goes back a part of the way |
 //! | `rows` | reading and writing rows |
+//! | `range` | the rows of a range of an index, in its order |
 //! | `lookup` | rows by whole keys, one or many at once |
 //! | `once` | changing one row by its key, as a transaction of its own |
 //! | `reader` | reading at a session's snapshot from other threads |
@@ -59,6 +60,7 @@ mod claims;
 mod advisory;
 mod savepoint;
 mod rows;
+mod range;
 mod lookup;
 mod once;
 mod insertion;
@@ -80,8 +82,9 @@ pub use load::{Appender, Load};
 pub use locks::{AdvisoryKey, Blocked, LockFact, LockMode, ModeName, Strength, Thing};
 pub use lookup::{IntegerLookup, Lookup};
 pub use once::Change;
-pub use reader::{Batch, EntryCursor, LeaseEnded, PageCursor, Reader, RowPicks};
-pub use rows::{Direction, RangeCursor, TableCursor, VALUE_BYTES_MAX};
+pub use range::{Direction, RangeCursor};
+pub use reader::{Batch, LeaseEnded, PageCursor, Reader, RowPicks};
+pub use rows::{TableCursor, VALUE_BYTES_MAX};
 pub use savepoint::Savepoint;
 pub use sequences::TakenValue;
 pub(crate) use sequences::{set as set_sequence, take as take_value};

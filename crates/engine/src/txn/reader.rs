@@ -11,16 +11,16 @@
 //! 2. After the lease is closed no reader touches a row: every batch asks first.
 
 use super::core::Core;
+use super::range::{Direction, RangeCursor, Sees};
 use super::rows::{read_before, read_picked, read_version};
 use super::session::Session;
 use super::values::fetch_extension;
-use crate::catalog::{Index, Table, Tree};
+use crate::catalog::{Index, Table};
 use crate::ids::{Cts, PageNo, RowId};
-use crate::index::{Cursor, Direction, Entries};
-use crate::schema::{KeyBuf, KeySpec, Picks, Row, Value};
+use crate::schema::{KeyBuf, Picks, Row, Value};
 use crate::table::SessionNo;
 use parking_lot::RwLock;
-use std::ops::{Bound, ControlFlow};
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -94,7 +94,7 @@ impl Reader {
         if !*open || self.core.sessions.place(self.no).is_ended() {
             return Err(LeaseEnded);
         }
-        let mut batch = Batch { reader: self, dependency: Cts::ZERO };
+        let mut batch = Batch { reader: self, dependency: Cts::ZERO, key: KeyBuf::default() };
         let result = read(&mut batch);
         self.lease.dependency.fetch_max(batch.dependency.0, Ordering::AcqRel);
         Ok(result)
@@ -105,6 +105,7 @@ impl Reader {
 pub struct Batch<'r> {
     reader: &'r Reader,
     dependency: Cts,
+    key: KeyBuf,
 }
 
 /// What a full scan looks at of a row: copies of other columns may be anything.
@@ -138,11 +139,23 @@ impl PageCursor {
     }
 }
 
-/// Position of a reader's scan in an ordered index.
-pub struct EntryCursor {
-    tree: Cursor,
-    entries: Entries,
-    at: usize,
+impl Sees for Batch<'_> {
+    fn core(&self) -> &Core {
+        &self.reader.core
+    }
+
+    fn see(&mut self, table: &Table, id: RowId, row: &mut Row) -> bool {
+        self.read(table, id, row)
+    }
+
+    /// Nobody has told the reader what its session has written.
+    fn may_see_own(&self) -> bool {
+        true
+    }
+
+    fn key(&mut self) -> &mut KeyBuf {
+        &mut self.key
+    }
 }
 
 impl Batch<'_> {
@@ -204,55 +217,25 @@ impl Batch<'_> {
 
     /// Appends rows that may have this key: read each and check its columns.
     pub fn lookup<'a>(&mut self, index: &Index, value: impl Fn(usize) -> Value<'a>, candidates: &mut Vec<RowId>) {
-        let _ = index.find(value, &mut KeyBuf::default(), |id| {
+        let _ = index.find(value, &mut self.key, |id| {
             candidates.push(id);
             ControlFlow::<()>::Continue(())
         });
     }
 
-    /// A range of an ordered index, both ends inclusive in words. `None`: the index has no order.
-    pub fn range(&mut self, index: &Index, lower: &KeyBuf, upper: &KeyBuf) -> Option<EntryCursor> {
-        let Tree::BTree(tree) = &index.tree else {
-            return None;
-        };
-        let (lower, upper) =
-            (Bound::Included(KeySpec::lower_end(&lower.words)), Bound::Included(upper.words.as_slice()));
-        let cursor = tree.scan(lower, upper, Direction::Forward);
-        Some(EntryCursor { tree: cursor, entries: Entries::new(), at: 0 })
+    /// The same as [`Session::range`].
+    pub fn range(&mut self, index: &Index, lower: &KeyBuf, upper: &KeyBuf, direction: Direction) -> RangeCursor {
+        RangeCursor::before(index, lower, upper, direction)
     }
 
-    /// The next visible row of the range, each row once, in the order of the key's words: a superset, which the caller's
-    /// conditions narrow.
+    /// The next visible row of the range in exact key order, each row once.
     pub fn range_next(
         &mut self,
         table: &Table,
         index: &Index,
-        cursor: &mut EntryCursor,
-        key: &mut KeyBuf,
+        cursor: &mut RangeCursor,
         row: &mut Row,
     ) -> Option<RowId> {
-        let Tree::BTree(tree) = &index.tree else {
-            return None;
-        };
-        loop {
-            if cursor.at >= cursor.entries.len() {
-                if !cursor.tree.next_batch(tree, &mut cursor.entries) {
-                    return None;
-                }
-                cursor.at = 0;
-            }
-            let at = cursor.at;
-            cursor.at += 1;
-            let id = cursor.entries.get(at).1;
-            if !self.read(table, id, row) {
-                continue;
-            }
-            self.reader.core.fetch_key_columns(table, index, row);
-            index.spec.of_row(&table.layout, row, key);
-            // An entry of another version's key: the row comes up under its own.
-            if cursor.entries.get(at).0 == key.words {
-                return Some(id);
-            }
-        }
+        cursor.next(self, table, index, row)
     }
 }

@@ -8,12 +8,12 @@ use super::session::{Change, Held, KeyChange, Session, Write, container, room_fo
 use super::values::fetch_extension;
 use super::version::{self, NewNode, Node, Pen};
 use super::{Error, Isolation, Locked, Stop, values};
-use crate::catalog::{Index, Table, Tree, TreeKey};
+use crate::catalog::{Index, Table, TreeKey};
 use crate::ids::{Cts, PageNo, RowId};
-use crate::index::{Conflict, Cursor, Direction as TreeDirection, Entries, Probe};
+use crate::index::{Conflict, Probe};
 use crate::mem::{Claim, NodeRef};
 use crate::planted::{self, Bug};
-use crate::schema::{KeyBuf, KeySpec, LIVE, Picks, Row, Value};
+use crate::schema::{KeyBuf, LIVE, Picks, Row, Value};
 use crate::sync::Spin;
 use crate::table::{Container, Owned, PIECE_BYTES, PRIMARY, SessionNo, Slot};
 use std::ops::ControlFlow;
@@ -35,81 +35,8 @@ pub struct TableCursor {
     page_start: u64,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Direction {
-    Forward,
-    Backward,
-}
-
-impl Direction {
-    pub fn reversed(self) -> Direction {
-        match self {
-            Direction::Forward => Direction::Backward,
-            Direction::Backward => Direction::Forward,
-        }
-    }
-}
-
-/// Position of an index range scan.
-pub struct RangeCursor {
-    tree: Cursor,
-    batch: Entries,
-    at: usize,
-    direction: Direction,
-    /// Rows that the index's words do not put in order, in order; used where keys are cut.
-    ties: Vec<(RowId, Row)>,
-    tie_at: usize,
-}
-
-/// What a range keeps of the index.
-#[derive(Default)]
-struct Spare {
-    tree: Cursor,
-    batch: Entries,
-}
-
-/// A longer one is not kept: that of a leaf of long keys.
-const SPARE_BYTES_MAX: usize = 64 << 10;
-
-std::thread_local! {
-    /// That of the thread's last range: a statement allocates nothing for one.
-    static SPARE: std::cell::Cell<Option<Spare>> = const { std::cell::Cell::new(None) };
-}
-
-impl Drop for RangeCursor {
-    fn drop(&mut self) {
-        if self.tree.memory_bytes() + self.batch.memory_bytes() <= SPARE_BYTES_MAX {
-            let spare = Spare { tree: std::mem::take(&mut self.tree), batch: std::mem::take(&mut self.batch) };
-            // A thread that ends may have given it up before.
-            let _ = SPARE.try_with(|place| place.set(Some(spare)));
-        }
-    }
-}
-
-/// Rows of a range that are on their way to the processor's cache while one is read: rows near in key order lie anywhere.
-const ROWS_AHEAD: usize = 4;
-
-/// The same of the rows of one key.
+/// Rows of one key that are on their way to the processor's cache while one is read.
 const CANDIDATES_AHEAD: usize = 8;
-
-impl RangeCursor {
-    /// Starts loading the row of the entry that is `ahead` of the next one.
-    fn load_ahead(&self, table: &Table, ahead: usize) {
-        if self.at + ahead < self.batch.len() {
-            table.store.primary.prefetch_all(self.batch.get(self.at + ahead).1);
-        }
-    }
-
-    /// The rows of all entries, as they stand there.
-    pub(super) fn each_entry(&mut self, index: &Index, mut each: impl FnMut(RowId)) {
-        let Tree::BTree(tree) = &index.tree else {
-            panic!("invariant: only an ordered index is asked for a range");
-        };
-        while self.tree.next_batch(tree, &mut self.batch) {
-            (0..self.batch.len()).for_each(|at| each(self.batch.get(at).1));
-        }
-    }
-}
 
 #[cfg(test)]
 std::thread_local! {
@@ -340,113 +267,6 @@ impl Session {
         let _ = index.find(value, &mut self.key, |id| {
             candidates.push(id);
             ControlFlow::<()>::Continue(())
-        });
-    }
-
-    /// A range over a B+-tree index, both ends inclusive in words (`index.spec.encode`, `pad_high` for the upper one): a
-    /// superset, which the caller's conditions narrow.
-    pub fn range(&mut self, index: &Index, lower: &KeyBuf, upper: &KeyBuf, direction: Direction) -> RangeCursor {
-        let Tree::BTree(tree) = &index.tree else {
-            panic!("invariant: only an ordered index is asked for a range");
-        };
-        // What is cut says nothing of the order.
-        let lower = KeySpec::lower_end(&lower.words);
-        self.note_range(index, lower, &upper.words);
-        let towards = match direction {
-            Direction::Forward => TreeDirection::Forward,
-            Direction::Backward => TreeDirection::Backward,
-        };
-        let Spare { tree: mut scan, mut batch } = SPARE.take().unwrap_or_default();
-        tree.scan_again(&mut scan, lower, &upper.words, towards);
-        batch.clear();
-        RangeCursor { tree: scan, batch, at: 0, direction, ties: Vec::new(), tie_at: 0 }
-    }
-
-    /// The next visible row of the range in exact key order, each row once.
-    pub fn range_next(
-        &mut self,
-        table: &Table,
-        index: &Index,
-        cursor: &mut RangeCursor,
-        row: &mut Row,
-    ) -> Option<RowId> {
-        loop {
-            if let Some((id, tie)) = cursor.ties.get(cursor.tie_at) {
-                row.copy_from(tie);
-                cursor.tie_at += 1;
-                return Some(*id);
-            }
-            let id = self.next_entry(table, index, cursor)?;
-            let words_at = cursor.at - 1;
-            if !self.entry_holds(table, index, cursor, words_at, id, row) {
-                continue;
-            }
-            if !KeySpec::is_cut(cursor.batch.get(words_at).0) {
-                return Some(id);
-            }
-            self.gather_ties(table, index, cursor, id, row);
-        }
-    }
-
-    fn next_entry(&mut self, table: &Table, index: &Index, cursor: &mut RangeCursor) -> Option<RowId> {
-        let Tree::BTree(tree) = &index.tree else {
-            panic!("invariant: only an ordered index is asked for a range");
-        };
-        if cursor.at >= cursor.batch.len() {
-            if !cursor.tree.next_batch(tree, &mut cursor.batch) {
-                return None;
-            }
-            cursor.at = 0;
-            (1..ROWS_AHEAD).for_each(|ahead| cursor.load_ahead(table, ahead));
-        }
-        cursor.load_ahead(table, ROWS_AHEAD);
-        cursor.at += 1;
-        Some(cursor.batch.get(cursor.at - 1).1)
-    }
-
-    /// Whether the entry's key is the key of the version that the statement sees, exactly: nobody asks the row again. [`Index::has_moved`] speaks of what a
-    /// snapshot sees; its own changes a session sees whenever they were made, so that who has made any compares.
-    fn entry_holds(
-        &mut self,
-        table: &Table,
-        index: &Index,
-        cursor: &RangeCursor,
-        at: usize,
-        id: RowId,
-        row: &mut Row,
-    ) -> bool {
-        if !self.read(table, id, row) {
-            return false;
-        }
-        let words = cursor.batch.get(at).0;
-        if !index.has_moved() && self.writes.is_empty() && !KeySpec::is_cut(words) {
-            return true;
-        }
-        self.core.fetch_key_columns(table, index, row);
-        index.spec.of_row(&table.layout, row, &mut self.key);
-        words == self.key.words
-    }
-
-    /// Reads every further row whose key is the same as far as words tell the order, and puts them in the rows' own.
-    fn gather_ties(&mut self, table: &Table, index: &Index, cursor: &mut RangeCursor, id: RowId, row: &mut Row) {
-        cursor.ties.clear();
-        cursor.tie_at = 0;
-        cursor.ties.push((id, row.clone()));
-        let lead = KeySpec::lower_end(cursor.batch.get(cursor.at - 1).0).to_vec();
-        while let Some(next) = self.next_entry(table, index, cursor) {
-            let at = cursor.at - 1;
-            if !cursor.batch.get(at).0.starts_with(&lead) {
-                cursor.at = at;
-                break;
-            }
-            if self.entry_holds(table, index, cursor, at, next, row) {
-                cursor.ties.push((next, row.clone()));
-            }
-        }
-        let backward = cursor.direction == Direction::Backward;
-        cursor.ties.sort_by(|a, b| {
-            let order = index.spec.compare_rows(&table.layout, &a.1, &b.1);
-            if backward { order.reverse() } else { order }
         });
     }
 

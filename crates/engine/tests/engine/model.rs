@@ -766,6 +766,24 @@ fn check_order(session: &mut Session, table: &Table, index: &Index, expected: &P
         }
         assert_eq!(seen.len(), expected.len(), "{} shows every row", index.def.name);
     }
+    check_order_of_readers(session, table, index);
+}
+
+/// A reader on another thread meets the rows that its session meets, in the same order.
+fn check_order_of_readers(session: &mut Session, table: &Table, index: &Index) {
+    let (mut lower, mut upper) = (KeyBuf::default(), KeyBuf::default());
+    index.spec.encode(&mut lower, |_| KeyPart::Lowest);
+    index.spec.encode(&mut upper, |_| KeyPart::Highest);
+    for direction in [Direction::Forward, Direction::Backward] {
+        let mut row = Row::default();
+        let mut cursor = session.range(index, &lower, &upper, direction);
+        let own: Vec<_> = std::iter::from_fn(|| session.range_next(table, index, &mut cursor, &mut row)).collect();
+        let read = session.reader().batch(|batch| {
+            let mut cursor = batch.range(index, &lower, &upper, direction);
+            std::iter::from_fn(|| batch.range_next(table, index, &mut cursor, &mut row)).collect::<Vec<_>>()
+        });
+        assert_eq!(read, Ok(own), "{} {direction:?}", index.def.name);
+    }
 }
 
 /// The seeds of a test: a few, or `FRESHET_TEST_SCALE` times as many (`scripts/verify`).

@@ -1,7 +1,7 @@
 //! How is a subquery run that DataFusion cannot join? For each row around it anew, with the row's values as literals.
 //!
 //! That is right for every subquery, whatever it correlates by. The rows around it are a plan of their own, so to DataFusion the whole is a
-//! table. Rows with equal values share one run; for the second one with others a plan is made with its values open (`template`), which those that follow use.
+//! table. Rows with equal values share one run; for the second one with others a plan is made with its values open (`per_row`), which those that follow use.
 //!
 //! A reference to a value of the row around is a call of [`OuterValue`]; it is gone before a plan with it is optimized.
 
@@ -9,8 +9,10 @@ use super::cells::{Writer, data_type};
 use super::compute::readable;
 use super::fault::carried;
 use super::interrupt::{Stopped, interruptible};
+use super::iterate::Reading;
+use super::per_row::PerRow;
 use super::run::planning;
-use super::template::{PerRow, hole_at};
+use super::template::hole_at;
 use crate::compiled::aggregate::encode_key;
 use crate::error::SqlError;
 use crate::expr::{Env, Expr, Frame};
@@ -43,6 +45,7 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A value of the row around a subquery.
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -218,7 +221,17 @@ pub struct ApplyExec {
     applied: Arc<Applied>,
     columns: Vec<usize>,
     stopped: Stopped,
+    counts: Arc<Counts>,
+    /// Of recursions around it, which its plans may read.
+    readings: Vec<Reading>,
     properties: Arc<PlanProperties>,
+}
+
+/// How often a subquery ran, and how often it was planned for that.
+#[derive(Debug, Default)]
+pub struct Counts {
+    pub runs: AtomicU64,
+    pub plans: AtomicU64,
 }
 
 impl ApplyExec {
@@ -230,7 +243,8 @@ impl ApplyExec {
             EmissionType::Incremental,
             Boundedness::Bounded,
         );
-        Ok(ApplyExec { applied, columns, stopped: Stopped::default(), properties: Arc::new(properties) })
+        let (stopped, counts) = (Stopped::default(), Arc::default());
+        Ok(ApplyExec { applied, columns, stopped, counts, readings: Vec::new(), properties: Arc::new(properties) })
     }
 
     /// The same, stopped with its query.
@@ -239,8 +253,21 @@ impl ApplyExec {
             applied: self.applied.clone(),
             columns: self.columns.clone(),
             stopped: stopped.clone(),
+            counts: self.counts.clone(),
+            readings: self.readings.clone(),
             properties: self.properties.clone(),
         }
+    }
+
+    /// The same within a recursion, or within the same one that runs anew.
+    pub fn reading(&self, of: &Reading) -> ApplyExec {
+        let others = self.readings.iter().filter(|known| known.recursion != of.recursion);
+        let readings = others.chain([of]).cloned().collect();
+        ApplyExec { readings, ..self.stopping(&self.stopped) }
+    }
+
+    pub fn counts(&self) -> &Counts {
+        &self.counts
     }
 }
 
@@ -289,6 +316,8 @@ impl ExecutionPlan for ApplyExec {
             columns: self.columns.clone(),
             schema: schema.clone(),
             stopped: self.stopped.clone(),
+            counts: self.counts.clone(),
+            readings: self.readings.clone(),
             context,
             input: None,
             known: HashMap::new(),
@@ -353,6 +382,8 @@ struct Run {
     columns: Vec<usize>,
     schema: SchemaRef,
     stopped: Stopped,
+    counts: Arc<Counts>,
+    readings: Vec<Reading>,
     context: Arc<TaskContext>,
     input: Option<SendableRecordBatchStream>,
     known: HashMap<Box<[u8]>, Inner>,
@@ -371,18 +402,22 @@ enum Plan {
 
 async fn started(
     plan: &LogicalPlan,
+    readings: &[Reading],
     stopped: &Stopped,
     context: &Arc<TaskContext>,
 ) -> Result<SendableRecordBatchStream> {
     // Plans within plans: the future is boxed to have a size.
-    let physical = Box::pin(planning().create_physical_plan(plan)).await?;
+    let mut physical = Box::pin(planning().create_physical_plan(plan)).await?;
+    for reading in readings {
+        physical = reading.within(physical)?;
+    }
     execute_stream(interruptible(physical, stopped)?, context.clone())
 }
 
 impl Run {
     async fn next(&mut self) -> Result<Option<RecordBatch>> {
         if self.input.is_none() {
-            self.input = Some(started(&self.applied.input, &self.stopped, &self.context).await?);
+            self.input = Some(started(&self.applied.input, &self.readings, &self.stopped, &self.context).await?);
         }
         let input = self.input.as_mut().expect("it was just started");
         match input.next().await {
@@ -397,7 +432,7 @@ impl Run {
         let mut kept: Vec<u32> = Vec::with_capacity(batch.num_rows());
         let mut writers: Vec<Writer> = applied.types.iter().map(|ty| Writer::new(*ty, batch.num_rows())).collect();
         for row in 0..batch.num_rows() {
-            if self.stopped.load(std::sync::atomic::Ordering::Relaxed) {
+            if self.stopped.load(Ordering::Relaxed) {
                 return Err(carried(SqlError::new("57014", "canceling statement: nobody waits for it")));
             }
             match self.of_row(&arrays, row).await? {
@@ -485,18 +520,22 @@ impl Run {
             (self.applied.subplan.as_ref().expect("invariant: there is a subquery"), self.applied.level);
         match self.plan {
             Plan::Unasked => self.plan = Plan::Asked,
-            Plan::Asked => self.plan = per_row(plan, level).map_or(Plan::ForEach, Plan::Kept),
+            Plan::Asked => {
+                self.counts.plans.fetch_add(1, Ordering::Relaxed);
+                self.plan = per_row(plan, level, literals).map_or(Plan::ForEach, Plan::Kept);
+            }
             Plan::Kept(_) | Plan::ForEach => {}
         }
-        // Of a null an optimizer knows that nothing is equal to it.
-        let has_null = literals.iter().any(ScalarValue::is_null);
+        self.counts.runs.fetch_add(1, Ordering::Relaxed);
         if let Plan::Kept(kept) = &self.plan
-            && !has_null
+            && let Some(physical) = kept.physical(literals)?
         {
-            return execute_stream(interruptible(kept.physical(literals)?, &self.stopped)?, self.context.clone());
+            return execute_stream(interruptible(physical, &self.stopped)?, self.context.clone());
         }
+        self.counts.plans.fetch_add(1, Ordering::Relaxed);
         let values = |outer: &OuterValue| DfExpr::Literal(literals[outer.slot].clone(), None);
-        started(&with_values(plan.clone(), level, &values)?, &self.stopped, &self.context).await
+        let plan = with_values(plan.clone(), level, &values)?;
+        started(&plan, &self.readings, &self.stopped, &self.context).await
     }
 
     async fn run(&mut self, literals: &[ScalarValue]) -> Result<Inner> {
@@ -569,9 +608,9 @@ fn compared(
 }
 
 /// A subquery's plan for all rows around it, if it has one: where another one runs for its own rows, each is planned.
-fn per_row(plan: &LogicalPlan, level: u32) -> Option<PerRow> {
+fn per_row(plan: &LogicalPlan, level: u32, like: &[ScalarValue]) -> Option<PerRow> {
     let open = with_values(plan.clone(), level, &|outer: &OuterValue| hole_at(outer.slot, outer.ty)).ok()?;
-    PerRow::new(&open)
+    PerRow::new(open, like)
 }
 
 /// The plan with what is given for the values of one level's row.

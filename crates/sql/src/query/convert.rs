@@ -26,6 +26,7 @@ use crate::value::{Clock, Datum};
 use datafusion::common::ScalarValue;
 use datafusion::common::tree_node::TreeNode;
 use datafusion::logical_expr::expr::{Cast, InList, ScalarFunction};
+use datafusion::logical_expr::utils::{conjunction, disjunction};
 use datafusion::logical_expr::{BinaryExpr, Expr as DfExpr, Operator, ScalarUDF, ScalarUDFImpl};
 use freshet_engine::schema::{Type, Value};
 use std::sync::Arc;
@@ -354,7 +355,7 @@ impl Leaves<'_> {
         let Some((first, _)) = list.first() else {
             return Ok(None);
         };
-        // DataFusion merges IN with NOT IN of one expression as sets, in which a null is one value among others.
+        // DataFusion merges IN lists of one expression as sets, in which a null is one value among others, and what is written differently is different.
         let is_null = |item: &Expr| match item {
             Expr::Const(datum) => *datum == Datum::Null,
             // It may be.
@@ -380,7 +381,18 @@ impl Leaves<'_> {
         for (operator, item) in list {
             items.push(key(self.as_type(item, operator.right, ty)?, ty));
         }
-        Ok(Some(DfExpr::InList(InList { expr: Box::new(expr), list: items, negated })))
+        let is_known = |item: &Expr| matches!(item, Expr::Const(_) | Expr::Param(_));
+        if list.iter().all(|(_, item)| is_known(item)) {
+            return Ok(Some(DfExpr::InList(InList { expr: Box::new(expr), list: items, negated })));
+        }
+        if wanted.is_volatile() || items.len() > SPELLED_OUT_MAX {
+            return Ok(None);
+        }
+        let compared = items.into_iter().map(|item| match negated {
+            true => expr.clone().not_eq(item),
+            false => expr.clone().eq(item),
+        });
+        Ok(if negated { conjunction(compared) } else { disjunction(compared) })
     }
 
     /// A call of the evaluator, or the literal that the expression is.
@@ -447,6 +459,8 @@ pub fn mentions_parameters(expr: &Expr) -> bool {
 }
 
 const DAY_US: i64 = 86_400_000_000;
+/// Items of an IN list that are compared one by one where they are no constants, so that each may find an index.
+const SPELLED_OUT_MAX: usize = 8;
 
 /// `value op constant` with the constant, which is `of` another type, as one of the value's. A constant between two values of the type is
 /// replaced by the one below it.

@@ -28,22 +28,32 @@ const ROWS_OF_LIST: f64 = 10.0;
 /// The share of a table's rows for which all conditions hold.
 pub fn share(conditions: &[Condition], table: &Table, known: Option<&TableStatistics>) -> f64 {
     let mut all = 1.0;
-    let mut ranges: Vec<(usize, f64)> = Vec::new();
+    let mut ranges: Vec<(usize, f64, bool)> = Vec::new();
     for condition in conditions {
         let own = share_of(condition, table, known);
         // Two ends of a range are not independent: what both leave is what neither takes away.
         if let Condition::Compare { column, op, .. } = condition
             && matches!(op, BinaryOp::Lt | BinaryOp::Le | BinaryOp::Gt | BinaryOp::Ge)
         {
-            match ranges.iter_mut().find(|(of, _)| of == column) {
-                Some((_, both)) => *both = (*both + own - 1.0).max(EQUAL),
-                None => ranges.push((*column, own)),
+            let is_known = is_known(condition, table, known);
+            match ranges.iter_mut().find(|(of, ..)| of == column) {
+                Some((_, both, were_known)) => {
+                    *both = (*both + own - 1.0).max(if *were_known && is_known { 0.0 } else { EQUAL });
+                }
+                None => ranges.push((*column, own, is_known)),
             }
             continue;
         }
         all *= own;
     }
-    ranges.iter().fold(all, |all, (_, own)| all * own).clamp(0.0, 1.0)
+    ranges.iter().fold(all, |all, (_, own, _)| all * own).clamp(0.0, 1.0)
+}
+
+/// Whether statistics tell the share of a comparison.
+fn is_known(condition: &Condition, table: &Table, known: Option<&TableStatistics>) -> bool {
+    let Condition::Compare { column, with, .. } = condition else { return false };
+    let def = table.def.columns.get(*column);
+    *with != Datum::Null && def.is_some_and(|def| known.is_some_and(|known| known.column(&def.name, def.ty).is_some()))
 }
 
 fn share_of(condition: &Condition, table: &Table, known: Option<&TableStatistics>) -> f64 {

@@ -325,8 +325,12 @@ fn named(plan: &Arc<dyn ExecutionPlan>, estimate: Estimate, mut children: Vec<No
         Node::new("WindowAgg", estimate)
     } else if plan.downcast_ref::<Exchange>().is_some() {
         Node::new("Exchange", estimate).with("Partitions", displayable(plan.as_ref()).one_line().to_string().trim())
-    } else if plan.downcast_ref::<ApplyExec>().is_some() {
-        Node::new("SubPlan", estimate).with("Runs", displayable(plan.as_ref()).one_line().to_string().trim())
+    } else if let Some(apply) = plan.downcast_ref::<ApplyExec>() {
+        let node =
+            Node::new("SubPlan", estimate).with("Runs", displayable(plan.as_ref()).one_line().to_string().trim());
+        let [runs, plans] = [&apply.counts().runs, &apply.counts().plans].map(|count| count.load(Ordering::Relaxed));
+        // Rows with equal values share a run.
+        if runs > 0 { node.counting("Subquery Runs", runs).counting("Subquery Plans", plans) } else { node }
     } else {
         Node::new(plan.name().strip_suffix("Exec").unwrap_or(plan.name()), estimate)
     };

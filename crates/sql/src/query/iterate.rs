@@ -4,11 +4,13 @@
 //! |---|---|
 //! | UNION without ALL of values that are written in several ways | behind the columns stand the keys by which some are compared, called as [`key_of`] says |
 //! | a term that reads the rows several times | readings are called as [`reading`] says, after the recursion |
+//! | a subquery in the term that runs for each row | it has plans of its own, which are given the rows ([`Reading`]) |
 //!
 //! 1. A row is new if no row before it has equal values, by whatever they are compared. Of rows that are equal the first is given.
 //! 2. Every reading of a step has all rows of the step before it.
 //! 3. A plan that is kept runs with rows of its own each time ([`Recursion::fresh`]).
 
+use super::apply::ApplyExec;
 use datafusion::arrow::array::{BooleanArray, RecordBatch, RecordBatchOptions};
 use datafusion::arrow::compute::filter_record_batch;
 use datafusion::arrow::datatypes::{Schema, SchemaRef};
@@ -99,7 +101,8 @@ impl Recursion {
         }
         let told_apart_by = query.is_distinct().then(|| (0..keys.len()).filter(|&at| !has_key(at)).collect());
         let work = Work::default();
-        let term = with_rows(query.recursive_term().clone(), query.name(), &work)?;
+        let reading = Reading { recursion: query.name().to_owned(), work: work.clone() };
+        let term = reading.within(query.recursive_term().clone())?;
         Ok(Some(Recursion::new(query.name().to_owned(), [query.static_term().clone(), term], work, told_apart_by)))
     }
 
@@ -116,11 +119,15 @@ impl Recursion {
     /// The same for a run of its own.
     pub fn fresh(&self) -> Result<Recursion> {
         let work = Work::default();
-        let term = self.term.clone().transform_up(|node| match node.downcast_ref::<WorkRows>() {
-            Some(rows) if Arc::ptr_eq(&rows.work, &self.work) => {
-                Ok(Transformed::yes(Arc::new(WorkRows { work: work.clone(), ..rows.clone() }) as _))
-            }
-            _ => Ok(Transformed::no(node)),
+        let reading = Reading { recursion: self.name.clone(), work: work.clone() };
+        let term = self.term.clone().transform_up(|node| {
+            let rows = node.downcast_ref::<WorkRows>().filter(|rows| Arc::ptr_eq(&rows.work, &self.work));
+            let fresh: Arc<dyn ExecutionPlan> = match (rows, node.downcast_ref::<ApplyExec>()) {
+                (Some(rows), _) => Arc::new(WorkRows { work: work.clone(), ..rows.clone() }),
+                (_, Some(apply)) => Arc::new(apply.reading(&reading)),
+                _ => return Ok(Transformed::no(node)),
+            };
+            Ok(Transformed::yes(fresh))
         })?;
         Ok(Recursion::new(self.name.clone(), [self.first.clone(), term.data], work, self.told_apart_by.clone()))
     }
@@ -135,27 +142,43 @@ fn properties(schema: SchemaRef) -> Arc<PlanProperties> {
     ))
 }
 
+/// Whether the term reads the rows more than once, or where DataFusion does not look.
 fn reads_again(term: &Arc<dyn ExecutionPlan>, recursion: &str) -> Result<bool> {
     let mut found = false;
     term.apply(|node| {
         let table = node.downcast_ref::<WorkTableExec>();
         found |= table.is_some_and(|table| table.name() != recursion && is_reading(table.name(), recursion));
+        found |= node.downcast_ref::<ApplyExec>().is_some();
         Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
     })?;
     Ok(found)
 }
 
-/// The term with every reading of the recursion's rows as one of these.
-fn with_rows(term: Arc<dyn ExecutionPlan>, recursion: &str, work: &Work) -> Result<Arc<dyn ExecutionPlan>> {
-    let replaced = term.transform_up(|node| match node.downcast_ref::<WorkTableExec>() {
-        Some(table) if is_reading(table.name(), recursion) => {
-            let schema = WorkTableExec::schema(table);
-            let rows = WorkRows { work: work.clone(), properties: properties(schema) };
-            Ok(Transformed::yes(Arc::new(CooperativeExec::new(Arc::new(rows))) as _))
-        }
-        _ => Ok(Transformed::no(node)),
-    })?;
-    Ok(replaced.data)
+/// A recursion's rows, for who reads them.
+#[derive(Clone, Debug)]
+pub struct Reading {
+    pub recursion: String,
+    work: Work,
+}
+
+impl Reading {
+    /// The plan with every reading of the recursion's rows as one of these.
+    pub fn within(&self, plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+        let replaced = plan.transform_up(|node| {
+            let table = node.downcast_ref::<WorkTableExec>().filter(|table| is_reading(table.name(), &self.recursion));
+            let read: Arc<dyn ExecutionPlan> = match (table, node.downcast_ref::<ApplyExec>()) {
+                (Some(table), _) => {
+                    let schema = WorkTableExec::schema(table);
+                    let rows = WorkRows { work: self.work.clone(), properties: properties(schema) };
+                    Arc::new(CooperativeExec::new(Arc::new(rows)))
+                }
+                (_, Some(apply)) => Arc::new(apply.reading(self)),
+                _ => return Ok(Transformed::no(node)),
+            };
+            Ok(Transformed::yes(read))
+        })?;
+        Ok(replaced.data)
+    }
 }
 
 /// The rows of the step before, of which there may be fewer columns.

@@ -10,7 +10,9 @@
 //! | `sums` | how those of decimals and integers are taken fast |
 //! | `gather` | how aggregates are taken that need all their rows |
 //! | `apply` | how a subquery is run for each row around it |
+//! | `per_row` | which plan it has for all of them |
 //! | `scan` | how it reads a table |
+//! | `first` | where the first rows of a sort are found without sorting |
 //! | `series` | `generate_series` |
 //! | `convert` | how a bound expression becomes one of DataFusion's |
 //! | `grouping` | which groups ROLLUP and its like ask for |
@@ -59,6 +61,7 @@ mod estimate;
 mod exchange;
 mod explain;
 mod fault;
+mod first;
 mod fixed;
 mod fold;
 mod frame;
@@ -72,6 +75,7 @@ mod lock;
 mod lookup;
 mod merge;
 mod order;
+mod per_row;
 mod plan;
 mod ranged;
 mod recursion;

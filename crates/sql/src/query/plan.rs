@@ -415,6 +415,15 @@ impl<'a> Planner<'a> {
         Bound::new(Expr::Cell { source: GIVEN, column }, ty)
     }
 
+    /// The same of a value of a row around: wherever it stands, it is the same expression, as of a key of GROUP BY.
+    fn given_once(&self, expr: DfExpr, ty: Type) -> Bound {
+        let known = self.state.borrow().given.iter().position(|leaf| leaf.ty == ty && leaf.expr == expr);
+        match known {
+            Some(column) => Bound::new(Expr::Cell { source: GIVEN, column: column as u16 }, ty),
+            None => self.given(expr, ty),
+        }
+    }
+
     /// The type of the value that a placeholder stands for.
     pub(super) fn given_type(&self, placeholder: &Expr) -> Bind<Type> {
         let state = self.state.borrow();
@@ -2296,7 +2305,7 @@ impl Planner<'_> {
         };
         if let Some((id, slot)) = slot {
             let value = call(OuterValue::new(id, slot, ty), Vec::new());
-            return Ok(self.noted_outer(self.given(value, ty), is_computed));
+            return Ok(self.noted_outer(self.given_once(value, ty), is_computed));
         }
         let is_nearest = level + 1 == self.state.borrow().levels.len();
         self.is_deep.set(self.is_deep.get() || !is_nearest);
@@ -2306,7 +2315,7 @@ impl Planner<'_> {
             return Ok(self.noted_outer(self.given(lit(ty, &Datum::Null)?, ty), is_computed));
         };
         let field = datafusion::arrow::datatypes::Field::new(column.name.clone(), data_type(ty), true);
-        let value = self.given(DfExpr::OuterReferenceColumn(Arc::new(field), column), ty);
+        let value = self.given_once(DfExpr::OuterReferenceColumn(Arc::new(field), column), ty);
         Ok(self.noted_outer(value, is_computed))
     }
 

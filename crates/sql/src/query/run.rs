@@ -16,6 +16,7 @@ use super::constants::HideConstants;
 use super::estimate::snapshot_of;
 use super::exchange::spread;
 use super::fault::sql_error;
+use super::first::FirstRows;
 use super::fold::Fold;
 use super::gather::Gather;
 use super::interrupt::{Stopped, interruptible};
@@ -233,6 +234,7 @@ fn state(parts: usize) -> SessionState {
     for rule in rules.iter_mut().filter(|rule| rule.name() == "ProjectionPushdown") {
         *rule = Arc::new(KeepActs(Arc::clone(rule)));
     }
+    rules.push(Arc::new(FirstRows));
     rules.push(Arc::new(LazySides));
     rules.push(Arc::new(OwnRecursions));
     let logical = mended(state.optimizers());

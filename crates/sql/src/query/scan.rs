@@ -13,7 +13,7 @@
 use super::cells::{Writer, data_type, datum};
 use super::compute::Computed;
 use super::fault::carried;
-use super::template::{filled, has_hole};
+use super::template::{filled, has_hole, hole_of};
 use crate::error::SqlError;
 use crate::explain::{Estimate, Node};
 use crate::expr::{Env, Expr, Frame, test};
@@ -21,7 +21,8 @@ use crate::statistics::TableStatistics;
 use crate::value::operator::BinaryOp;
 use crate::value::{Datum, array_items};
 use datafusion::arrow::array::RecordBatch;
-use datafusion::arrow::datatypes::{Field, Schema, SchemaRef};
+use datafusion::arrow::compute::SortOptions;
+use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::arrow::record_batch::RecordBatchOptions;
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::common::stats::Precision;
@@ -31,9 +32,9 @@ use datafusion::common::{
 };
 use datafusion::execution::TaskContext;
 use datafusion::logical_expr::utils::conjunction;
-use datafusion::logical_expr::{Expr as DfExpr, Operator, TableProviderFilterPushDown, TableType};
+use datafusion::logical_expr::{Cast, Expr as DfExpr, Operator, TableProviderFilterPushDown, TableType};
 use datafusion::physical_expr::expressions::Column as PhysicalColumn;
-use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
+use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr, PhysicalSortExpr};
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType, SchedulingType};
 use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::projection::{ProjectionExec, ProjectionExpr};
@@ -45,7 +46,7 @@ use datafusion::physical_plan::{
 use freshet_engine::catalog::{Index, IndexKind, Table};
 use freshet_engine::ids::RowId;
 use freshet_engine::schema::{KeyBuf, KeyPart, Row, Type, Value};
-use freshet_engine::txn::{Batch, EntryCursor, PageCursor, Reader, RowPicks};
+use freshet_engine::txn::{Batch, Direction, PageCursor, RangeCursor, Reader, RowPicks};
 use std::collections::HashSet;
 use std::future::Future;
 use std::pin::Pin;
@@ -53,6 +54,10 @@ use std::sync::Arc;
 
 /// Rows of one batch.
 const BATCH_ROWS: usize = 8192;
+/// The same of the first batch of rows in an order, of which few are wanted; each that follows has four times as many.
+const FIRST_ROWS: usize = 64;
+/// Rows of an index that one lease of the reader visits at most.
+const STRETCH_ROWS: usize = 4 * 1024;
 /// Slots that one lease of the reader visits at most: a selective filter must not hold it for a whole table. A partition takes so many at a time.
 const STRETCH_SLOTS: u64 = 32 * 1024;
 /// The name of the row id's column: no SQL identifier can be it.
@@ -163,58 +168,46 @@ impl Snapshot {
             Some(columns) => columns.clone(),
             None => (0..self.schema.fields().len()).collect(),
         };
-        let mut conditions = Vec::with_capacity(filters.len());
-        let mut rewritten = Vec::new();
-        for filter in filters {
-            match Condition::of(filter, &self.table) {
-                Some(Condition::All(list)) => conditions.extend(list),
-                Some(condition) => conditions.push(condition),
-                None => rewritten.push(filter.clone()),
-            }
-        }
-        // The optimizer may give a filter that it was offered another form.
-        if let Some(rest) = conjunction(rewritten) {
-            let all = self.scan_of(state, (0..self.schema.fields().len()).collect(), conditions, filters, None)?;
-            let predicate = state.create_physical_expr(rest, &self.schema.clone().to_dfschema()?)?;
-            let filtered = Arc::new(FilterExec::try_new(predicate, all)?);
-            let given = columns.iter().map(|&c| {
-                let name = self.schema.field(c).name();
-                ProjectionExpr { expr: Arc::new(PhysicalColumn::new(name, c)), alias: name.clone() }
-            });
-            return Ok(Arc::new(ProjectionExec::try_new(given, filtered)?));
-        }
-        self.scan_of(state, columns, conditions, filters, limit)
-    }
-
-    fn scan_of(
-        &self,
-        state: &dyn Session,
-        columns: Vec<usize>,
-        conditions: Vec<Condition>,
-        filters: &[DfExpr],
-        limit: Option<usize>,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let is_served = |filter: &&DfExpr| Condition::of(filter, &self.table).is_some();
+        let (served, rewritten): (Vec<DfExpr>, Vec<DfExpr>) = filters.iter().cloned().partition(|f| is_served(&f));
         let workers = state.config().target_partitions();
-        Ok(Arc::new(self.scan_by(workers, columns, conditions, filters, limit)?))
+        // The optimizer may give a filter that it was offered another form.
+        let Some(rest) = conjunction(rewritten) else {
+            let wanted = Wanted { columns, filters: served, limit, in_order: None };
+            return Ok(Arc::new(self.scan_of(workers, wanted)?));
+        };
+        let all = (0..self.schema.fields().len()).collect();
+        let wanted = Wanted { columns: all, filters: served, limit: None, in_order: None };
+        let predicate = state.create_physical_expr(rest, &self.schema.clone().to_dfschema()?)?;
+        let filtered = Arc::new(FilterExec::try_new(predicate, Arc::new(self.scan_of(workers, wanted)?))?);
+        let given = columns.iter().map(|&c| {
+            let name = self.schema.field(c).name();
+            ProjectionExpr { expr: Arc::new(PhysicalColumn::new(name, c)), alias: name.clone() }
+        });
+        Ok(Arc::new(ProjectionExec::try_new(given, filtered)?))
     }
 
-    fn scan_by(
-        &self,
-        workers: usize,
-        columns: Vec<usize>,
-        conditions: Vec<Condition>,
-        filters: &[DfExpr],
-        limit: Option<usize>,
-    ) -> Result<SnapshotScan> {
-        let schema = Arc::new(self.schema.project(&columns)?);
-        let told = self.told(filters, &columns);
-        let path = self.path_for(&conditions);
+    fn scan_of(&self, workers: usize, wanted: Wanted) -> Result<SnapshotScan> {
+        let Wanted { columns, filters, limit, in_order } = &wanted;
+        let schema = Arc::new(self.schema.project(columns)?);
+        let told = self.told(filters, columns);
+        let conditions = self.conditions(filters);
+        // What a hole is filled with may be anything; there is no row with a null.
+        let path = if !filters.iter().any(has_hole) && conditions.iter().any(Condition::is_never) {
+            Path::Nothing
+        } else {
+            match in_order {
+                Some(order) => order.path(&conditions),
+                None => self.path_for(&conditions),
+            }
+        };
         let partitions = match (&path, limit) {
             (Path::All, None) => self.partitions(workers),
             _ => 1,
         };
+        let order = in_order.as_ref().map(|order| order.sort_exprs(&schema));
         let properties = PlanProperties::new(
-            EquivalenceProperties::new(schema.clone()),
+            EquivalenceProperties::new_with_orderings(schema.clone(), order),
             Partitioning::UnknownPartitioning(partitions),
             EmissionType::Incremental,
             Boundedness::Bounded,
@@ -223,16 +216,25 @@ impl Snapshot {
         let (keyed, shown): (Vec<&DfExpr>, Vec<&DfExpr>) = filters.iter().partition(is_key);
         let texts = |list: Vec<&DfExpr>| list.into_iter().map(ToString::to_string).collect();
         let (keyed, shown) = (texts(keyed), texts(shown));
-        let of = Origin { snapshot: self.at(None), columns: columns.clone(), filters: filters.to_vec() };
         Ok(SnapshotScan {
-            scan: Arc::new(Scan::new(&self.table, columns, conditions, path, limit, schema, partitions)),
+            scan: Arc::new(Scan::new(&self.table, &wanted, conditions, path, schema, partitions)),
             reader: self.reader.clone(),
             told,
             keyed,
             shown,
-            of: Arc::new(of),
+            of: Arc::new(Origin { snapshot: self.at(None), wanted }),
             properties: Arc::new(properties.with_scheduling_type(SchedulingType::NonCooperative)),
         })
+    }
+
+    /// What filters come to, each for itself.
+    fn conditions(&self, filters: &[DfExpr]) -> Vec<Condition> {
+        let served = filters.iter().filter_map(|f| Condition::of(f, &self.table));
+        let parts = served.flat_map(|c| match c {
+            Condition::All(list) => list,
+            one => vec![one],
+        });
+        parts.collect()
     }
 }
 
@@ -250,13 +252,9 @@ impl Snapshot {
     /// Rows for which these filters hold, estimated.
     pub fn rows_of(&self, filters: &[DfExpr]) -> f64 {
         let all = self.known.as_ref().map_or(self.table.slots() as f64, |known| known.rows_of(&self.table));
-        let conditions: Vec<Condition> = filters.iter().filter_map(|f| Condition::of(f, &self.table)).collect();
-        let conditions = conditions.into_iter().flat_map(|c| match c {
-            Condition::All(list) => list,
-            one => vec![one],
-        });
-        let conditions: Vec<Condition> = conditions.collect();
-        (all * super::estimate::share(&conditions, &self.table, self.known.as_deref())).max(1.0)
+        // Nobody knows what is to come where a hole is all that is asked.
+        let filters: Vec<DfExpr> = filters.iter().filter(|f| hole_of(f).is_none()).cloned().collect();
+        (all * super::estimate::share(&self.conditions(&filters), &self.table, self.known.as_deref())).max(1.0)
     }
 
     /// Distinct values of a column, estimated.
@@ -343,10 +341,10 @@ impl Condition {
                         });
                     }
                     match column_and_literal(&binary.left, &binary.right, table) {
-                        Some((column, with)) => Some(Condition::Compare { column, op, with }),
+                        Some((column, with)) => Some(Condition::compare(column, op, with, table)),
                         None => {
                             let (column, with) = column_and_literal(&binary.right, &binary.left, table)?;
-                            Some(Condition::Compare { column, op: mirrored(op), with })
+                            Some(Condition::compare(column, mirrored(op), with, table))
                         }
                     }
                 }
@@ -377,6 +375,33 @@ impl Condition {
                 Some(Condition::Computed { expr, env })
             }
             _ => None,
+        }
+    }
+
+    /// A number beyond those of the column's type is compared with none of them.
+    fn compare(column: usize, op: BinaryOp, with: Datum, table: &Table) -> Condition {
+        let (least, greatest) = match (&with, table.def.columns[column].ty) {
+            (Datum::Int(_), Type::Int2) => (i64::from(i16::MIN), i64::from(i16::MAX)),
+            (Datum::Int(_), Type::Int4) => (i64::from(i32::MIN), i64::from(i32::MAX)),
+            _ => (i64::MIN, i64::MAX),
+        };
+        let holds_for_all = match with {
+            Datum::Int(with) if with < least => matches!(op, BinaryOp::Gt | BinaryOp::Ge | BinaryOp::Ne),
+            Datum::Int(with) if with > greatest => matches!(op, BinaryOp::Lt | BinaryOp::Le | BinaryOp::Ne),
+            _ => return Condition::Compare { column, op, with },
+        };
+        if holds_for_all { Condition::Null { column, negated: true } } else { Condition::Always(false) }
+    }
+
+    /// Whether it holds for no row.
+    fn is_never(&self) -> bool {
+        match self {
+            Condition::Compare { with, .. } => *with == Datum::Null,
+            Condition::In { list, .. } => list.is_empty(),
+            Condition::Always(truth) => !truth,
+            Condition::All(list) => list.iter().any(Condition::is_never),
+            Condition::Any(list) => list.iter().all(Condition::is_never),
+            Condition::Columns { .. } | Condition::Null { .. } | Condition::Computed { .. } => false,
         }
     }
 
@@ -500,8 +525,32 @@ fn column_of(expr: &DfExpr, table: &Table) -> Option<usize> {
 }
 
 fn column_and_literal(column: &DfExpr, literal: &DfExpr, table: &Table) -> Option<(usize, Datum)> {
+    if let DfExpr::Cast(cast) = column {
+        return widened_and_literal(cast, literal, table);
+    }
     let column = column_of(column, table)?;
     Some((column, literal_for(literal, column, table)?))
+}
+
+/// A column of integers as wider ones, and a literal of these: an optimizer takes such a cast away where it knows the value, and not where that is a hole.
+fn widened_and_literal(cast: &Cast, literal: &DfExpr, table: &Table) -> Option<(usize, Datum)> {
+    let bytes = |ty: &DataType| match ty {
+        DataType::Int16 => Some(2),
+        DataType::Int32 => Some(4),
+        DataType::Int64 => Some(8),
+        _ => None,
+    };
+    let column = column_of(&cast.expr, table)?;
+    let (own, wide) = (table.def.columns[column].ty, cast.field.data_type());
+    let is_integer = matches!(own, Type::Int2 | Type::Int4);
+    match literal {
+        DfExpr::Literal(scalar, _)
+            if is_integer && bytes(&data_type(own))? < bytes(wide)? && scalar.data_type() == *wide =>
+        {
+            Some((column, datum(scalar)?))
+        }
+        _ => None,
+    }
 }
 
 /// The literal, if it is of exactly the column's type.
@@ -528,9 +577,12 @@ enum Path {
         equal: Vec<Datum>,
         lower: Option<Datum>,
         upper: Option<Datum>,
+        direction: Direction,
     },
     /// The rows of all of these, each once: of a list's values, of the arms of an OR.
     Several(Vec<Path>),
+    /// There are none.
+    Nothing,
 }
 
 /// What it costs to look a key up, and to fetch a row of an index, in rows that are read one after another.
@@ -623,7 +675,7 @@ impl Snapshot {
                     let own = paths.filter(|(_, path)| beside[count..].iter().any(|c| path.finds_by(c)));
                     own.max_by_key(|(worth, _)| *worth).map(|(_, path)| path)
                 };
-                arms.iter().map(path_of).collect()
+                arms.iter().filter(|arm| !arm.is_never()).map(path_of).collect()
             }
             _ => None,
         }
@@ -638,7 +690,7 @@ impl Path {
     /// The index, if there is but one.
     fn index(&self) -> Option<&Arc<Index>> {
         match self {
-            Path::All => None,
+            Path::All | Path::Nothing => None,
             Path::Lookup { index, .. } | Path::Range { index, .. } => Some(index),
             Path::Several(paths) => {
                 let first = paths.first()?.index()?;
@@ -670,7 +722,7 @@ impl Path {
     /// Whether it finds its rows by this condition, among others.
     fn finds_by(&self, condition: &Condition) -> bool {
         let (index, equal, bounded) = match self {
-            Path::All => return false,
+            Path::All | Path::Nothing => return false,
             Path::Several(paths) => {
                 return match condition {
                     Condition::Compare { .. } => paths.iter().all(|path| path.finds_by(condition)),
@@ -679,12 +731,12 @@ impl Path {
                             |index: &Arc<Index>| index.def.columns.iter().any(|c| usize::from(c.column) == *column);
                         self.index().is_some_and(is_key)
                     }
-                    Condition::Any(arms) => arms.len() == paths.len(),
+                    Condition::Any(arms) => arms.iter().filter(|arm| !arm.is_never()).count() == paths.len(),
                     _ => false,
                 };
             }
             Path::Lookup { index, key } => (index, key.len(), false),
-            Path::Range { index, equal, lower, upper } => (index, equal.len(), lower.is_some() || upper.is_some()),
+            Path::Range { index, equal, lower, upper, .. } => (index, equal.len(), lower.is_some() || upper.is_some()),
         };
         let Condition::Compare { column, op, .. } = condition else { return false };
         let at = index.def.columns.iter().position(|c| usize::from(c.column) == *column);
@@ -705,9 +757,6 @@ impl Path {
         };
         let columns: Vec<usize> = index.def.columns.iter().map(|c| usize::from(c.column)).collect();
         let equal: Vec<Datum> = columns.iter().map_while(|&c| equal_to(c)).collect();
-        if equal.contains(&Datum::Null) {
-            return None;
-        }
         if equal.len() == columns.len() {
             let worth = 100 + columns.len() + usize::from(index.def.unique) * 1000;
             return Some((worth, Path::Lookup { index: index.clone(), key: equal }));
@@ -729,8 +778,124 @@ impl Path {
         let lower = bound([BinaryOp::Gt, BinaryOp::Ge]);
         let upper = bound([BinaryOp::Lt, BinaryOp::Le]);
         let worth = equal.len() * 4 + usize::from(lower.is_some()) + usize::from(upper.is_some());
-        (worth > 0).then(|| (worth, Path::Range { index: index.clone(), equal, lower, upper }))
+        (worth > 0)
+            .then(|| (worth, Path::Range { index: index.clone(), equal, lower, upper, direction: Direction::Forward }))
     }
+}
+
+/// The order of an index, or its reverse, that rows are given in.
+#[derive(Clone, Debug)]
+struct InOrder {
+    index: Arc<Index>,
+    direction: Direction,
+    /// As it was asked for, by place among the scan's columns. The nodes above rely on it.
+    keys: Vec<(usize, SortOptions)>,
+    /// Rows that are looked at where each one meets the conditions.
+    rows: f64,
+}
+
+impl InOrder {
+    fn sort_exprs(&self, schema: &Schema) -> Vec<PhysicalSortExpr> {
+        let expr = |place: usize| Arc::new(PhysicalColumn::new(schema.field(place).name(), place));
+        self.keys.iter().map(|(place, options)| PhysicalSortExpr::new(expr(*place), *options)).collect()
+    }
+
+    /// As much of the index as the conditions leave.
+    fn path(&self, conditions: &[Condition]) -> Path {
+        let InOrder { index, direction, .. } = self.clone();
+        match Path::through(&index, &conditions.iter().collect::<Vec<_>>()) {
+            Some((_, Path::Range { equal, lower, upper, .. })) => Path::Range { index, equal, lower, upper, direction },
+            // Its rows have one key.
+            Some((_, lookup)) => lookup,
+            None => Path::Range { index, equal: Vec::new(), lower: None, upper: None, direction },
+        }
+    }
+}
+
+/// Of rows that come in order, one of so many passes what DataFusion asks of them: its default, too.
+const PASSING: f64 = 5.0;
+/// What it costs to plan a query, in rows that are read.
+const PLANNING_ROWS: f64 = 3_000.0;
+
+impl Snapshot {
+    /// The index through which the first rows in an order are found for the least, if that is less than to find all of them by a path and to sort.
+    fn order_by_index(&self, wanted: &Wanted, path: &Path, first: &First<'_>) -> Option<InOrder> {
+        let conditions = self.conditions(&wanted.filters);
+        let met = self.rows_of(&wanted.filters);
+        let rows = first.count as f64 * if first.is_filtered { PASSING } else { 1.0 };
+        let orders = self.table.indexes.iter().filter_map(|index| {
+            let direction = self.direction(index, first, &conditions)?;
+            let order = InOrder { index: index.clone(), direction, keys: Vec::new(), rows };
+            Some((self.cost_in_order(&order, &conditions, met), order))
+        });
+        let (least, order) = orders.min_by(|a, b| a.0.total_cmp(&b.0))?;
+        (least <= self.cost_of_all(path, &conditions)).then_some(order)
+    }
+
+    /// Of the first rows, where so many meet the conditions.
+    fn cost_in_order(&self, order: &InOrder, conditions: &[Condition], met: f64) -> f64 {
+        let rows = self.rows_by(&order.path(conditions), conditions).max(1.0);
+        LOOKUP_ROWS + LOOKUP_ROWS * rows.min(order.rows * (rows / met).max(1.0))
+    }
+
+    fn cost_of_all(&self, path: &Path, conditions: &[Condition]) -> f64 {
+        match path {
+            Path::All => self.table.slots() as f64,
+            path => LOOKUP_ROWS + LOOKUP_ROWS * self.rows_by(path, conditions),
+        }
+    }
+
+    /// Whether all rows, now that the values are known, are found and sorted for less than the first ones in this order, planning included.
+    fn is_better_sorted(&self, order: &InOrder, filters: &[DfExpr]) -> bool {
+        let conditions = self.conditions(filters);
+        if conditions.iter().any(Condition::is_never) {
+            return false;
+        }
+        let first = self.cost_in_order(order, &conditions, self.rows_of(filters));
+        first > PLANNING_ROWS && first > PLANNING_ROWS + self.cost_of_all(&self.path_for(&conditions), &conditions)
+    }
+
+    /// How an index is read to give rows in an order. Columns that all rows have one value of say nothing of it.
+    fn direction(&self, index: &Index, first: &First<'_>, conditions: &[Condition]) -> Option<Direction> {
+        if index.def.kind != IndexKind::BTree {
+            return None;
+        }
+        let is_one = |column: usize| {
+            let equal =
+                |c: &Condition| matches!(c, Condition::Compare { column: of, op: BinaryOp::Eq, .. } if *of == column);
+            conditions.iter().any(equal)
+        };
+        let has_value = |column: usize| {
+            let compared = |c: &Condition| matches!(c, Condition::Compare { column: of, .. } if *of == column);
+            self.table.def.columns[column].not_null || conditions.iter().any(compared)
+        };
+        if first.has_values && first.keys.iter().any(|(key, options)| options.nulls_first && !has_value(*key)) {
+            return None;
+        }
+        let mut columns = index.def.columns.iter().filter(|c| !is_one(usize::from(c.column)));
+        let mut direction = None;
+        for (key, options) in first.keys.iter().filter(|(key, _)| !is_one(*key)) {
+            let column = columns.next().filter(|column| usize::from(column.column) == *key)?;
+            let of = &self.table.def.columns[*key];
+            // Nulls are the largest values of an index.
+            let nulls_are_there = of.not_null || options.nulls_first == options.descending;
+            if !nulls_are_there || !is_sorted_alike(of.ty) {
+                return None;
+            }
+            let needed = if column.descending == options.descending { Direction::Forward } else { Direction::Backward };
+            if *direction.get_or_insert(needed) != needed {
+                return None;
+            }
+        }
+        Some(direction.unwrap_or(Direction::Forward))
+    }
+}
+
+/// Whether DataFusion sorts the type's values as an index does. Those with a key of their own it never sorts by themselves.
+fn is_sorted_alike(ty: Type) -> bool {
+    let of_numbers = matches!(ty.unrounded(), Type::Bool | Type::Int2 | Type::Int4 | Type::Int8 | Type::Decimal { .. });
+    let of_time = matches!(ty.unrounded(), Type::Date | Type::Time | Type::Timestamp | Type::Timestamptz);
+    of_numbers || of_time || matches!(ty, Type::Text | Type::Varchar(_) | Type::Uuid | Type::Bytea)
 }
 
 /// The ends of a range in the index's own words.
@@ -764,6 +929,7 @@ struct Scan {
     conditions: Vec<Test>,
     path: Path,
     limit: Option<usize>,
+    is_in_order: bool,
     schema: SchemaRef,
     partitions: usize,
     /// What a full scan copies of a row.
@@ -792,13 +958,13 @@ impl Test {
 impl Scan {
     fn new(
         table: &Arc<Table>,
-        columns: Vec<usize>,
+        wanted: &Wanted,
         conditions: Vec<Condition>,
         path: Path,
-        limit: Option<usize>,
         schema: SchemaRef,
         partitions: usize,
     ) -> Scan {
+        let (columns, limit, is_in_order) = (wanted.columns.clone(), wanted.limit, wanted.in_order.is_some());
         let mut looked_at = Vec::new();
         conditions.iter().for_each(|c| c.columns(&mut looked_at));
         let is_own = |c: &usize| *c < table.def.columns.len();
@@ -818,7 +984,7 @@ impl Scan {
         conditions.sort_by_key(Test::rank);
         let tables = [Some(table.clone())];
         let table = table.clone();
-        Scan { tables, table, columns, conditions, path, limit, schema, partitions, picks, given }
+        Scan { tables, table, columns, conditions, path, limit, is_in_order, schema, partitions, picks, given }
     }
 }
 
@@ -826,7 +992,7 @@ impl Scan {
 enum Position {
     Slots(PageCursor),
     Candidates(Vec<RowId>, usize),
-    Entries(Box<EntryCursor>, KeyBuf),
+    Entries(Box<RangeCursor>),
     Start,
     End,
 }
@@ -841,6 +1007,8 @@ struct Progress {
     /// Slots when the scan began: rows of later ones are not of its snapshot.
     slots: u64,
     left: usize,
+    /// Of the next batch, at most.
+    batch_rows: usize,
     row: Row,
     /// Which of several paths is being followed, and the rows that they gave.
     arm: usize,
@@ -855,6 +1023,7 @@ impl Progress {
             _ => Position::Start,
         };
         let (slots, left) = (scan.table.slots(), scan.limit.unwrap_or(usize::MAX));
+        let batch_rows = if scan.is_in_order { FIRST_ROWS } else { BATCH_ROWS };
         Progress {
             scan,
             reader,
@@ -862,6 +1031,7 @@ impl Progress {
             stretch_end: first + STRETCH_SLOTS,
             slots,
             left,
+            batch_rows,
             row: Row::default(),
             arm: 0,
             given: HashSet::new(),
@@ -885,7 +1055,8 @@ impl Progress {
     fn next_batch(&mut self) -> Result<Option<RecordBatch>> {
         let scan = self.scan.clone();
         while self.left > 0 && !matches!(self.position, Position::End) {
-            let rows = BATCH_ROWS.min(self.left);
+            let rows = self.batch_rows.min(self.left);
+            self.batch_rows = BATCH_ROWS.min(4 * self.batch_rows);
             let mut out = Output::new(&scan, rows);
             let reader = self.reader.clone();
             let read = reader.batch(|batch| self.fill(batch, &mut out, rows));
@@ -905,12 +1076,14 @@ impl Progress {
             self.position = start(&scan, self.arm, batch);
         }
         let slots_end = self.stretch();
-        while out.rows < rows {
+        let mut looked_at = 0;
+        while out.rows < rows && looked_at < STRETCH_ROWS {
+            looked_at += usize::from(!matches!(self.position, Position::Slots(_)));
             let next = match &mut self.position {
                 Position::Slots(cursor) => batch.scan_next(&scan.table, cursor, slots_end, &scan.picks, &mut self.row),
                 Position::Candidates(list, at) => next_candidate(&scan, batch, list, at, &mut self.row),
-                Position::Entries(cursor, key) => match scan.path.arm(self.arm).expect("the arm that was begun") {
-                    Path::Range { index, .. } => batch.range_next(&scan.table, index, cursor, key, &mut self.row),
+                Position::Entries(cursor) => match scan.path.arm(self.arm).expect("the arm that was begun") {
+                    Path::Range { index, .. } => batch.range_next(&scan.table, index, cursor, &mut self.row),
                     _ => None,
                 },
                 Position::Start | Position::End => None,
@@ -957,6 +1130,7 @@ fn start(scan: &Scan, arm: usize, batch: &mut Batch<'_>) -> Position {
     let Some(path) = scan.path.arm(arm) else { return Position::End };
     match path {
         Path::All | Path::Several(_) => Position::Slots(PageCursor::at(0)),
+        Path::Nothing => Position::Candidates(Vec::new(), 0),
         Path::Lookup { index, key } => {
             let mut candidates = Vec::new();
             batch.lookup(index, |i| key[i].as_value(), &mut candidates);
@@ -964,12 +1138,9 @@ fn start(scan: &Scan, arm: usize, batch: &mut Batch<'_>) -> Position {
             candidates.dedup();
             Position::Candidates(candidates, 0)
         }
-        Path::Range { index, equal, lower, upper } => {
+        Path::Range { index, equal, lower, upper, direction } => {
             let (low, high) = range_ends(index, equal, lower.as_ref(), upper.as_ref());
-            match batch.range(index, &low, &high) {
-                Some(cursor) => Position::Entries(Box::new(cursor), KeyBuf::default()),
-                None => Position::Slots(PageCursor::at(0)),
-            }
+            Position::Entries(Box::new(batch.range(index, &low, &high, *direction)))
         }
     }
 }
@@ -1027,7 +1198,6 @@ pub struct Finder {
     pub equal: Vec<(usize, Datum)>,
     key: Vec<Datum>,
     candidates: Vec<RowId>,
-    words: KeyBuf,
     row: Row,
 }
 
@@ -1035,8 +1205,29 @@ pub struct Finder {
 #[derive(Debug)]
 struct Origin {
     snapshot: Snapshot,
+    wanted: Wanted,
+}
+
+/// The first rows of an order.
+#[derive(Clone, Copy)]
+pub struct First<'k> {
+    /// By place among the columns of what gives the rows.
+    pub keys: &'k [(usize, SortOptions)],
+    pub count: usize,
+    /// None of them may have a null for its first key.
+    pub has_values: bool,
+    /// Not every row that a scan gives is one of them.
+    pub is_filtered: bool,
+}
+
+/// What a scan is to give.
+#[derive(Clone, Debug)]
+struct Wanted {
     columns: Vec<usize>,
     filters: Vec<DfExpr>,
+    limit: Option<usize>,
+    /// Rows are wanted in this order.
+    in_order: Option<InOrder>,
 }
 
 /// The scan as DataFusion's plans have it.
@@ -1054,23 +1245,37 @@ pub struct SnapshotScan {
 }
 
 impl SnapshotScan {
-    /// The same at another snapshot, with values in its filters' holes: so it finds another path.
-    pub fn at(&self, reader: &Reader, values: &[ScalarValue]) -> Result<SnapshotScan> {
-        let Origin { snapshot, columns, filters } = self.of.as_ref();
-        if !filters.iter().any(has_hole) {
-            return Ok(SnapshotScan { reader: Some(reader.clone()), ..self.clone() });
+    /// The same at another snapshot, with values in its filters' holes: so it finds another path. `None`: it promises an order for which these values are
+    /// none to read by.
+    pub fn at(&self, reader: &Reader, values: &[ScalarValue]) -> Result<Option<SnapshotScan>> {
+        let Origin { snapshot, wanted } = self.of.as_ref();
+        if !wanted.filters.iter().any(has_hole) {
+            return Ok(Some(SnapshotScan { reader: Some(reader.clone()), ..self.clone() }));
         }
-        let filters = filters.iter().map(|f| filled(f.clone(), values)).collect::<Result<Vec<_>>>()?;
-        let mut conditions = Vec::with_capacity(filters.len());
-        for filter in &filters {
-            match Condition::of(filter, &snapshot.table) {
-                Some(Condition::All(list)) => conditions.extend(list),
-                Some(condition) => conditions.push(condition),
-                None => return Err(DataFusionError::Internal("a filter changed with its values".to_owned())),
-            }
+        let filters = wanted.filters.iter().map(|f| filled(f.clone(), values)).collect::<Result<Vec<_>>>()?;
+        if filters.iter().any(|f| Condition::of(f, &snapshot.table).is_none()) {
+            return Err(DataFusionError::Internal("a filter changed with its values".to_owned()));
         }
-        let snapshot = snapshot.at(Some(reader));
-        snapshot.scan_by(1, columns.clone(), conditions, &filters, self.scan.limit)
+        if wanted.in_order.as_ref().is_some_and(|order| snapshot.is_better_sorted(order, &filters)) {
+            return Ok(None);
+        }
+        snapshot.at(Some(reader)).scan_of(1, Wanted { filters, ..wanted.clone() }).map(Some)
+    }
+
+    /// The same scan in the order of an index; `None`: no index has it, or to read by it costs more.
+    pub fn in_order(&self, first: &First<'_>) -> Result<Option<SnapshotScan>> {
+        let Origin { snapshot, wanted } = self.of.as_ref();
+        if wanted.limit.is_some() || wanted.in_order.is_some() || matches!(self.scan.path, Path::Nothing) {
+            return Ok(None);
+        }
+        let key = |(place, options): &(usize, SortOptions)| Some((self.table_column(*place)?, *options));
+        let Some(keys) = first.keys.iter().map(key).collect::<Option<Vec<_>>>() else { return Ok(None) };
+        let of_table = First { keys: &keys, ..*first };
+        let Some(order) = snapshot.order_by_index(wanted, &self.scan.path, &of_table) else { return Ok(None) };
+        let in_order = InOrder { keys: first.keys.to_vec(), ..order };
+        let limit = (!first.is_filtered).then_some(first.count);
+        let wanted = Wanted { limit, in_order: Some(in_order), ..wanted.clone() };
+        Snapshot { reader: self.reader.clone(), ..snapshot.clone() }.scan_of(1, wanted).map(Some)
     }
 
     // ---- for joins that look rows up
@@ -1135,7 +1340,7 @@ impl SnapshotScan {
         finder: &mut Finder,
         give: &mut dyn FnMut(RowId, &Row) -> Result<(), SqlError>,
     ) -> Result<(), SqlError> {
-        let Finder { equal, key, candidates, words, row } = finder;
+        let Finder { equal, key, candidates, row } = finder;
         key.clear();
         key.extend(order.iter().map(|&at| equal[at].1.clone()));
         if key.len() == index.def.columns.len() {
@@ -1151,8 +1356,8 @@ impl SnapshotScan {
             return Ok(());
         }
         let (low, high) = range_ends(index, key, None, None);
-        let Some(mut cursor) = batch.range(index, &low, &high) else { return Ok(()) };
-        while let Some(id) = batch.range_next(&self.scan.table, index, &mut cursor, words, row) {
+        let mut cursor = batch.range(index, &low, &high, Direction::Forward);
+        while let Some(id) = batch.range_next(&self.scan.table, index, &mut cursor, row) {
             if self.meets(batch, equal, row)? {
                 give(id, row)?;
             }
@@ -1204,6 +1409,7 @@ impl SnapshotScan {
     pub fn rows_read(&self) -> f64 {
         match self.scan.path {
             Path::All => self.scan.table.slots() as f64,
+            Path::Nothing => 0.0,
             _ => self.told.num_rows.get_value().map_or(1.0, |rows| *rows as f64),
         }
     }
@@ -1213,11 +1419,15 @@ impl SnapshotScan {
         let table = &self.scan.table.def.name;
         let node = match &self.scan.path {
             Path::All => Node::new("Seq Scan", estimate),
-            path => Node::new("Index Scan", estimate).being("Scan Direction", "Forward").about(
-                " using ",
-                "Index Name",
-                &path.index_names().join(", "),
-            ),
+            Path::Nothing => return Node::new("Result", estimate).with("One-Time Filter", "false"),
+            path => {
+                let (way, told) = match path {
+                    Path::Range { direction: Direction::Backward, .. } => (" Backward using ", "Backward"),
+                    _ => (" using ", "Forward"),
+                };
+                let names = path.index_names().join(", ");
+                Node::new("Index Scan", estimate).being("Scan Direction", told).about(way, "Index Name", &names)
+            }
         };
         let node = node.on(table, table);
         let all_of = |list: &[String]| match list {
@@ -1238,11 +1448,13 @@ impl DisplayAs for SnapshotScan {
         };
         match &self.scan.path {
             Path::All => write!(f, "SnapshotScan: {table}")?,
+            Path::Nothing => write!(f, "SnapshotScan: no row of {table}")?,
             Path::Lookup { index, .. } => {
                 write!(f, "SnapshotScan: {table} by key of {} ({})", index.def.name, kind(index))?;
             }
-            Path::Range { index, .. } => {
-                write!(f, "SnapshotScan: {table} by range of {} ({})", index.def.name, kind(index))?;
+            Path::Range { index, direction, .. } => {
+                let way = if *direction == Direction::Backward { ", backward" } else { "" };
+                write!(f, "SnapshotScan: {table} by range of {} ({}){way}", index.def.name, kind(index))?;
             }
             Path::Several(paths) => {
                 write!(

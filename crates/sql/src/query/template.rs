@@ -10,8 +10,7 @@
 //!    how large its tables are. What knows the clock, the session or what another part of the statement gave is planned for each run.
 //! 3. A first run is planned for its values; a second one says that more will come.
 //!
-//! A subquery that runs for each row around it has such a plan, too, with the row's values open ([`PerRow`]): for as long as its statement runs, whose snapshot
-//! it reads.
+//! A subquery that runs for each row around it has such a plan, too, with the row's values open (`per_row`).
 
 use super::cells::literal;
 use super::change::Action;
@@ -19,13 +18,13 @@ use super::estimate::snapshot_of;
 use super::fixed;
 use super::lookup::IndexLookupJoin;
 use super::run::{Parts, optimized, planned_from};
-use super::scan::{Snapshot, SnapshotScan};
+use super::scan::SnapshotScan;
 use crate::error::SqlError;
 use crate::expr::{Env, EnvValue, Expr};
 use crate::value::DateStyle;
 use crate::value::Datum;
 use crate::value::interval::IntervalStyle;
-use datafusion::arrow::datatypes::Field;
+use datafusion::arrow::datatypes::{DataType, Field};
 use datafusion::catalog::default_table_source::provider_as_source;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Result, ScalarValue};
@@ -109,12 +108,16 @@ impl Holes {
 
 /// What stands for the value that is the `at`-th, of a type.
 pub fn hole_at(at: usize, ty: Type) -> DfExpr {
-    let field = Field::new("", super::cells::data_type(ty), true);
+    hole_of_type(at, super::cells::data_type(ty))
+}
+
+pub fn hole_of_type(at: usize, ty: DataType) -> DfExpr {
+    let field = Field::new("", ty, true);
     DfExpr::Placeholder(Placeholder::new_with_field(format!("${at}"), Some(Arc::new(field))))
 }
 
 /// The place of a hole.
-fn hole_of(expr: &DfExpr) -> Option<usize> {
+pub fn hole_of(expr: &DfExpr) -> Option<usize> {
     match expr {
         DfExpr::Placeholder(placeholder) => placeholder.id.strip_prefix('$')?.parse().ok(),
         _ => None,
@@ -354,54 +357,23 @@ impl Filled {
     /// The plan of the run.
     pub fn physical(&self) -> Result<Arc<dyn ExecutionPlan>> {
         match self.template.made(self.workers) {
-            Made::Physical(plan) => instance(plan.clone(), &self.reader, &self.values),
+            Made::Physical(plan) => match instance(plan.clone(), &self.reader, &self.values)? {
+                Some(plan) => Ok(plan),
+                None => self.planned(),
+            },
             Made::Logical(plan) => planned_from(&self.logical(plan)?, self.workers),
-            Made::Neither => {
-                let plan = self.logical(&self.template.bound)?;
-                planned_from(&optimized(&plan, self.workers)?, self.workers)
-            }
+            Made::Neither => self.planned(),
         }
+    }
+
+    /// With its values.
+    fn planned(&self) -> Result<Arc<dyn ExecutionPlan>> {
+        let plan = self.logical(&self.template.bound)?;
+        planned_from(&optimized(&plan, self.workers)?, self.workers)
     }
 
     fn logical(&self, plan: &LogicalPlan) -> Result<LogicalPlan> {
         logical(plan, &self.reader, &self.values)
-    }
-}
-
-/// A subquery's plan, into which the values of each row around it are put.
-pub struct PerRow {
-    reader: Reader,
-    physical: Arc<dyn ExecutionPlan>,
-}
-
-impl PerRow {
-    /// Of a plan with holes for these values. `None`: it is planned for each row. So is one whose holes do not all come to stand in scans: of a value an
-    /// optimizer makes a key where a computation of it stands, and finds that nothing is to be read.
-    pub fn new(plan: &LogicalPlan) -> Option<PerRow> {
-        let mut reader = None;
-        let mut is_plain = true;
-        plan.apply_with_subqueries(|node| {
-            match node {
-                LogicalPlan::TableScan(scan) => match snapshot_of(scan).and_then(Snapshot::reader) {
-                    Some(read) => reader = Some(read.clone()),
-                    None => is_plain = false,
-                },
-                LogicalPlan::RecursiveQuery(_) | LogicalPlan::Extension(_) => is_plain = false,
-                _ => {}
-            }
-            Ok(TreeNodeRecursion::Continue)
-        })
-        .ok()?;
-        let reader = reader.filter(|_| is_plain)?;
-        match make(plan, true, Parts::One).ok()? {
-            Made::Physical(physical) => Some(PerRow { reader, physical }),
-            Made::Logical(_) | Made::Neither => None,
-        }
-    }
-
-    /// The plan of one row.
-    pub fn physical(&self, values: &[ScalarValue]) -> Result<Arc<dyn ExecutionPlan>> {
-        instance(self.physical.clone(), &self.reader, values)
     }
 }
 
@@ -419,11 +391,22 @@ fn make(bound: &LogicalPlan, has_holes: bool, workers: Parts) -> Result<Made> {
     Ok(Made::Logical(Box::new(optimized)))
 }
 
-/// A physical plan with no traces of other runs.
-fn instance(plan: Arc<dyn ExecutionPlan>, reader: &Reader, values: &[ScalarValue]) -> Result<Arc<dyn ExecutionPlan>> {
+/// A physical plan with no traces of other runs. `None`: it is a bad one for these values.
+pub fn instance(
+    plan: Arc<dyn ExecutionPlan>,
+    reader: &Reader,
+    values: &[ScalarValue],
+) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+    let mut is_bad = false;
     let fresh = plan.transform_up(|node| {
         let fresh = if let Some(scan) = node.downcast_ref::<SnapshotScan>() {
-            Arc::new(scan.at(reader, values)?)
+            match scan.at(reader, values)? {
+                Some(scan) => Arc::new(scan),
+                None => {
+                    is_bad = true;
+                    return Ok(Transformed::new(node, false, TreeNodeRecursion::Stop));
+                }
+            }
         } else if let Some(join) = node.downcast_ref::<IndexLookupJoin>() {
             join.at(reader, values)?
         } else {
@@ -431,7 +414,7 @@ fn instance(plan: Arc<dyn ExecutionPlan>, reader: &Reader, values: &[ScalarValue
         };
         Ok(Transformed::yes(fresh))
     })?;
-    Ok(fresh.data)
+    Ok((!is_bad).then_some(fresh.data))
 }
 
 /// A logical plan with a run's snapshot, and literals in its holes.
@@ -499,6 +482,7 @@ const REUSABLE: &[&str] = &[
     "CrossJoinExec",
     "AggregateExec",
     "SortExec",
+    "SortExec(TopK)",
     "GlobalLimitExec",
     "LocalLimitExec",
     "CoalesceBatchesExec",
@@ -511,7 +495,7 @@ const REUSABLE: &[&str] = &[
     "CooperativeExec",
 ];
 
-fn is_reusable(plan: &Arc<dyn ExecutionPlan>) -> Result<bool> {
+pub fn is_reusable(plan: &Arc<dyn ExecutionPlan>) -> Result<bool> {
     let mut all = true;
     plan.apply(|node| {
         all &= REUSABLE.contains(&node.name());
