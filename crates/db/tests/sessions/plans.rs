@@ -398,3 +398,66 @@ fn a_subquery_that_runs_for_each_row_is_planned_for_all_of_them() {
         }
     }
 }
+
+/// Floats and numbers without a scale are compared by keys, integers with fractions as wider numbers.
+#[test]
+fn values_that_are_written_in_several_ways_are_keys_of_an_index() {
+    let world = World::new(
+        "CREATE TABLE quotes (id int PRIMARY KEY, f float8, n numeric, d numeric(12,2), i int, day date);
+         CREATE INDEX quotes_f ON quotes (f); CREATE INDEX quotes_n ON quotes (n, id);
+         CREATE INDEX quotes_d ON quotes (d); CREATE INDEX quotes_i ON quotes (i); CREATE INDEX quotes_day ON quotes (day);
+         CREATE TABLE asks (id int PRIMARY KEY, f float8, n numeric, d numeric(14,4), b bigint, ts timestamp)",
+    );
+    let mut client = world.client();
+    client.ok("INSERT INTO quotes SELECT k, k / 4.0, k / 4.0, k / 8.0, k, date '2026-01-01' + k % 365
+               FROM generate_series(1, 4000) k");
+    client.ok("INSERT INTO asks SELECT k, k * 11.3, k * 11.3, k * 5.0025, k * 37, timestamp '2026-01-01' + k * interval '9 hours'
+               FROM generate_series(1, 100) k");
+    client.ok("ANALYZE");
+    for (condition, index) in [
+        ("q.f > 990.5", "quotes_f"),
+        ("q.n = 12.50", "quotes_n"),
+        ("q.n IN (1, 12.50)", "quotes_n"),
+        ("q.d > 499.001", "quotes_d"),
+        ("q.i > 3990.5", "quotes_i"),
+        ("q.day = timestamp '2026-01-05'", "quotes_day"),
+    ] {
+        let sql = format!("SELECT * FROM quotes q JOIN asks a ON a.id < 3 AND q.id >= a.id WHERE {condition}");
+        let lines = explained(&mut client, "COSTS OFF", &sql);
+        let scan = format!("Index Scan using {index} on quotes");
+        assert!(lines.iter().any(|line| line.contains(&scan)), "{condition}: {lines:#?}");
+    }
+    for (order, index) in [("f", "quotes_f"), ("n, id", "quotes_n")] {
+        let lines = explained(&mut client, "COSTS OFF", &format!("SELECT id FROM quotes q ORDER BY {order} LIMIT 3"));
+        let scan = format!("->  Index Scan using {index} on quotes");
+        assert!(lines.contains(&scan), "{order}: {lines:#?}");
+    }
+    for subquery in [
+        "SELECT id FROM quotes q WHERE q.f <= a.f ORDER BY q.f DESC LIMIT 1",
+        "SELECT id FROM quotes q WHERE q.n <= a.n ORDER BY q.n DESC, q.id DESC LIMIT 1",
+        "SELECT id FROM quotes q WHERE q.d <= a.d ORDER BY q.d DESC LIMIT 1",
+        "SELECT id FROM quotes q WHERE q.f <= a.b AND q.f > a.b - 10 ORDER BY q.f DESC LIMIT 1",
+        "SELECT id FROM quotes q WHERE q.i > a.n ORDER BY q.i LIMIT 1",
+        "SELECT id FROM quotes q WHERE q.day >= a.ts ORDER BY q.day LIMIT 1",
+    ] {
+        let lines = explained(&mut client, "ANALYZE, COSTS OFF", &format!("SELECT ({subquery}) FROM asks a"));
+        assert!(lines.iter().any(|line| line == "Subquery Plans: 2"), "{subquery}: {lines:#?}");
+    }
+    // Half of an integer equals none: such a row is planned by itself.
+    client.ok("SELECT sum((SELECT q.id FROM quotes q WHERE q.i = a.n ORDER BY q.i LIMIT 1)) FROM asks a WHERE a.id IN (1, 10, 20, 25)");
+    assert_eq!(client.rows.display(0, 0).as_deref(), Some("339"));
+}
+
+#[test]
+fn a_subquery_within_another_keeps_its_plan_for_the_rows_around_both() {
+    let world = ticks();
+    let mut client = world.client();
+    let within =
+        "SELECT u.price FROM ticks u WHERE u.sym = t.sym AND u.ts > t.ts AND u.id > o.id ORDER BY u.ts LIMIT 1";
+    let subquery = format!(
+        "SELECT max(({within})) FROM (SELECT * FROM ticks t WHERE t.sym = o.sym AND t.ts <= o.ts ORDER BY t.ts DESC LIMIT 4) t"
+    );
+    let sql = format!("SELECT sum(({subquery})) FROM orders o");
+    let lines = explained(&mut client, "ANALYZE, COSTS OFF", &sql);
+    assert!(lines.iter().any(|line| line == "Subquery Plans: 2"), "{lines:#?}");
+}

@@ -2,6 +2,7 @@
 //!
 //! That is right for every subquery, whatever it correlates by. The rows around it are a plan of their own, so to DataFusion the whole is a
 //! table. Rows with equal values share one run; for the second one with others a plan is made with its values open (`per_row`), which those that follow use.
+//! A subquery within such a plan keeps its own for all rows around both: the holes in it are of the outer row's values first, then of its own row's.
 //!
 //! A reference to a value of the row around is a call of [`OuterValue`]; it is gone before a plan with it is optimized.
 
@@ -12,7 +13,7 @@ use super::interrupt::{Stopped, interruptible};
 use super::iterate::Reading;
 use super::per_row::PerRow;
 use super::run::planning;
-use super::template::hole_at;
+use super::template::{filled, has_hole, hole_at, with_exprs};
 use crate::compiled::aggregate::encode_key;
 use crate::error::SqlError;
 use crate::expr::{Env, Expr, Frame};
@@ -26,10 +27,9 @@ use datafusion::catalog::{Session, TableProvider};
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Column, Result, ScalarValue};
 use datafusion::execution::TaskContext;
-use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::{
     ColumnarValue, Expr as DfExpr, LogicalPlan, LogicalPlanBuilder, ScalarFunctionArgs, ScalarUDFImpl, Signature,
-    TableProviderFilterPushDown, TableType, Volatility,
+    TableProviderFilterPushDown, TableScan, TableType, Volatility,
 };
 use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
@@ -40,6 +40,7 @@ use datafusion::physical_plan::{
 };
 use freshet_engine::schema::{Type, Value};
 use futures::StreamExt;
+use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::future::Future;
@@ -216,7 +217,7 @@ impl TableProvider for Applied {
     }
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct ApplyExec {
     applied: Arc<Applied>,
     columns: Vec<usize>,
@@ -224,7 +225,44 @@ pub struct ApplyExec {
     counts: Arc<Counts>,
     /// Of recursions around it, which its plans may read.
     readings: Vec<Reading>,
+    /// What holes in its plans stand for, where it is part of a plan that is kept for many rows.
+    around: Vec<ScalarValue>,
+    kept: Arc<Kept>,
     properties: Arc<PlanProperties>,
+}
+
+/// Its plans, for all rows around.
+#[derive(Debug, Default)]
+struct Kept {
+    input: Mutex<Plan>,
+    subplan: Mutex<Plan>,
+}
+
+/// How a plan is made for a row's values.
+#[derive(Debug, Default)]
+enum Plan {
+    /// The first row may be the only one.
+    #[default]
+    Unasked,
+    Asked,
+    Kept(PerRow),
+    /// By the values of each.
+    ForEach,
+}
+
+impl Plan {
+    /// Made with these values' places open.
+    fn open(plan: Result<LogicalPlan>, like: &[ScalarValue]) -> Plan {
+        plan.ok().and_then(|plan| PerRow::new(plan, like)).map_or(Plan::ForEach, Plan::Kept)
+    }
+
+    /// The plan that is kept, with a row's values; `None`: one is to be made for them.
+    fn physical(&self, values: &[ScalarValue]) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+        match self {
+            Plan::Kept(kept) => kept.physical(values),
+            _ => Ok(None),
+        }
+    }
 }
 
 /// How often a subquery ran, and how often it was planned for that.
@@ -243,31 +281,54 @@ impl ApplyExec {
             EmissionType::Incremental,
             Boundedness::Bounded,
         );
-        let (stopped, counts) = (Stopped::default(), Arc::default());
-        Ok(ApplyExec { applied, columns, stopped, counts, readings: Vec::new(), properties: Arc::new(properties) })
+        Ok(ApplyExec {
+            applied,
+            columns,
+            stopped: Stopped::default(),
+            counts: Arc::default(),
+            readings: Vec::new(),
+            around: Vec::new(),
+            kept: Arc::default(),
+            properties: Arc::new(properties),
+        })
     }
 
     /// The same, stopped with its query.
     pub fn stopping(&self, stopped: &Stopped) -> ApplyExec {
-        ApplyExec {
-            applied: self.applied.clone(),
-            columns: self.columns.clone(),
-            stopped: stopped.clone(),
-            counts: self.counts.clone(),
-            readings: self.readings.clone(),
-            properties: self.properties.clone(),
-        }
+        ApplyExec { stopped: stopped.clone(), ..self.clone() }
     }
 
     /// The same within a recursion, or within the same one that runs anew.
     pub fn reading(&self, of: &Reading) -> ApplyExec {
         let others = self.readings.iter().filter(|known| known.recursion != of.recursion);
-        let readings = others.chain([of]).cloned().collect();
-        ApplyExec { readings, ..self.stopping(&self.stopped) }
+        ApplyExec { readings: others.chain([of]).cloned().collect(), ..self.clone() }
+    }
+
+    /// The same with values in the holes of its plans.
+    pub fn at(&self, values: &[ScalarValue]) -> ApplyExec {
+        ApplyExec { around: values.to_vec(), ..self.clone() }
     }
 
     pub fn counts(&self) -> &Counts {
         &self.counts
+    }
+
+    /// Runs a plan with all its values.
+    async fn started(&self, plan: &LogicalPlan, context: &Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        // Plans within plans: the future is boxed to have a size.
+        let mut physical = Box::pin(planning().create_physical_plan(plan)).await?;
+        for reading in &self.readings {
+            physical = reading.within(physical)?;
+        }
+        self.executed(physical, context)
+    }
+
+    fn executed(
+        &self,
+        physical: Arc<dyn ExecutionPlan>,
+        context: &Arc<TaskContext>,
+    ) -> Result<SendableRecordBatchStream> {
+        execute_stream(interruptible(physical, &self.stopped)?, context.clone())
     }
 }
 
@@ -311,18 +372,7 @@ impl ExecutionPlan for ApplyExec {
 
     fn execute(&self, _: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         let schema = self.schema();
-        let run = Run {
-            applied: self.applied.clone(),
-            columns: self.columns.clone(),
-            schema: schema.clone(),
-            stopped: self.stopped.clone(),
-            counts: self.counts.clone(),
-            readings: self.readings.clone(),
-            context,
-            input: None,
-            known: HashMap::new(),
-            plan: Plan::Unasked,
-        };
+        let run = Run { of: self.clone(), schema: schema.clone(), context, input: None, known: HashMap::new() };
         let batches =
             futures::stream::try_unfold(run, |mut run| async move { Ok(run.next().await?.map(|batch| (batch, run))) });
         Ok(Box::pin(RecordBatchStreamAdapter::new(schema, batches)))
@@ -378,46 +428,17 @@ fn key_of(ty: Type, value: &Value<'_>) -> Box<[u8]> {
 }
 
 struct Run {
-    applied: Arc<Applied>,
-    columns: Vec<usize>,
+    of: ApplyExec,
     schema: SchemaRef,
-    stopped: Stopped,
-    counts: Arc<Counts>,
-    readings: Vec<Reading>,
     context: Arc<TaskContext>,
     input: Option<SendableRecordBatchStream>,
     known: HashMap<Box<[u8]>, Inner>,
-    plan: Plan,
-}
-
-/// How the subquery is planned for a row.
-enum Plan {
-    /// The first one may be the only one.
-    Unasked,
-    Asked,
-    Kept(PerRow),
-    /// By the values of each.
-    ForEach,
-}
-
-async fn started(
-    plan: &LogicalPlan,
-    readings: &[Reading],
-    stopped: &Stopped,
-    context: &Arc<TaskContext>,
-) -> Result<SendableRecordBatchStream> {
-    // Plans within plans: the future is boxed to have a size.
-    let mut physical = Box::pin(planning().create_physical_plan(plan)).await?;
-    for reading in readings {
-        physical = reading.within(physical)?;
-    }
-    execute_stream(interruptible(physical, stopped)?, context.clone())
 }
 
 impl Run {
     async fn next(&mut self) -> Result<Option<RecordBatch>> {
         if self.input.is_none() {
-            self.input = Some(started(&self.applied.input, &self.readings, &self.stopped, &self.context).await?);
+            self.input = Some(self.rows_around().await?);
         }
         let input = self.input.as_mut().expect("it was just started");
         match input.next().await {
@@ -426,13 +447,33 @@ impl Run {
         }
     }
 
+    /// The rows that the subquery runs for.
+    async fn rows_around(&mut self) -> Result<SendableRecordBatchStream> {
+        let (of, context) = (&self.of, &self.context);
+        let ApplyExec { applied, around, kept, .. } = of;
+        if around.is_empty() {
+            return of.started(&applied.input, context).await;
+        }
+        let physical = {
+            let mut plan = kept.input.lock();
+            if matches!(*plan, Plan::Unasked) {
+                *plan = Plan::open(Ok(applied.input.clone()), around);
+            }
+            plan.physical(around)?
+        };
+        match physical {
+            Some(physical) => of.executed(physical, context),
+            None => of.started(&with_around(applied.input.clone(), around)?, context).await,
+        }
+    }
+
     async fn batch(&mut self, batch: RecordBatch) -> Result<RecordBatch> {
-        let applied = self.applied.clone();
+        let applied = self.of.applied.clone();
         let arrays = batch.columns().to_vec();
         let mut kept: Vec<u32> = Vec::with_capacity(batch.num_rows());
         let mut writers: Vec<Writer> = applied.types.iter().map(|ty| Writer::new(*ty, batch.num_rows())).collect();
         for row in 0..batch.num_rows() {
-            if self.stopped.load(Ordering::Relaxed) {
+            if self.of.stopped.load(Ordering::Relaxed) {
                 return Err(carried(SqlError::new("57014", "canceling statement: nobody waits for it")));
             }
             match self.of_row(&arrays, row).await? {
@@ -453,9 +494,9 @@ impl Run {
         }
         let rows = kept.len();
         let kept = UInt32Array::from(kept);
-        let mut columns: Vec<ArrayRef> = Vec::with_capacity(self.columns.len());
+        let mut columns: Vec<ArrayRef> = Vec::with_capacity(self.of.columns.len());
         let new: Vec<ArrayRef> = writers.iter_mut().map(Writer::finish).collect();
-        for &column in &self.columns {
+        for &column in &self.of.columns {
             columns.push(match column.checked_sub(applied.width) {
                 None => take(&arrays[column], &kept, None)?,
                 Some(new_column) => new[new_column].clone(),
@@ -466,7 +507,7 @@ impl Run {
     }
 
     async fn of_row(&mut self, arrays: &[ArrayRef], row: usize) -> Result<Inner> {
-        let applied = self.applied.clone();
+        let applied = self.of.applied.clone();
         let cells = readable(&arrays[applied.width..])?;
         let (slots, lefts) = cells.split_at(applied.slots);
         if applied.is_guarded && !lefts.last().is_some_and(|guard| matches!(guard.get(row), Value::Bool(true))) {
@@ -516,32 +557,37 @@ impl Run {
 
     /// The subquery's rows for a row with these values.
     async fn inner_rows(&mut self, literals: &[ScalarValue]) -> Result<SendableRecordBatchStream> {
-        let (plan, level) =
-            (self.applied.subplan.as_ref().expect("invariant: there is a subquery"), self.applied.level);
-        match self.plan {
-            Plan::Unasked => self.plan = Plan::Asked,
-            Plan::Asked => {
-                self.counts.plans.fetch_add(1, Ordering::Relaxed);
-                self.plan = per_row(plan, level, literals).map_or(Plan::ForEach, Plan::Kept);
+        let (of, context) = (&self.of, &self.context);
+        let ApplyExec { applied, around, kept, counts, .. } = of;
+        let (subplan, level) = (applied.subplan.as_ref().expect("invariant: there is a subquery"), applied.level);
+        let values = [around, literals].concat();
+        counts.runs.fetch_add(1, Ordering::Relaxed);
+        let physical = {
+            let mut plan = kept.subplan.lock();
+            match *plan {
+                Plan::Unasked => *plan = Plan::Asked,
+                Plan::Asked => {
+                    counts.plans.fetch_add(1, Ordering::Relaxed);
+                    let hole = |outer: &OuterValue| hole_at(around.len() + outer.slot, outer.ty);
+                    *plan = Plan::open(with_values(subplan.clone(), level, &hole), &values);
+                }
+                Plan::Kept(_) | Plan::ForEach => {}
             }
-            Plan::Kept(_) | Plan::ForEach => {}
+            plan.physical(&values)?
+        };
+        if let Some(physical) = physical {
+            return of.executed(physical, context);
         }
-        self.counts.runs.fetch_add(1, Ordering::Relaxed);
-        if let Plan::Kept(kept) = &self.plan
-            && let Some(physical) = kept.physical(literals)?
-        {
-            return execute_stream(interruptible(physical, &self.stopped)?, self.context.clone());
-        }
-        self.counts.plans.fetch_add(1, Ordering::Relaxed);
-        let values = |outer: &OuterValue| DfExpr::Literal(literals[outer.slot].clone(), None);
-        let plan = with_values(plan.clone(), level, &values)?;
-        started(&plan, &self.readings, &self.stopped, &self.context).await
+        counts.plans.fetch_add(1, Ordering::Relaxed);
+        let value = |outer: &OuterValue| DfExpr::Literal(literals[outer.slot].clone(), None);
+        let plan = with_around(with_values(subplan.clone(), level, &value)?, around)?;
+        of.started(&plan, context).await
     }
 
     async fn run(&mut self, literals: &[ScalarValue]) -> Result<Inner> {
         let mut stream = self.inner_rows(literals).await?;
         let mut rows: Vec<Vec<Datum>> = Vec::new();
-        let enough = match self.applied.kind {
+        let enough = match self.of.applied.kind {
             Kind::Scalar | Kind::Row | Kind::Quantified { single: true, .. } => 2,
             Kind::Exists { .. } => 1,
             _ => usize::MAX,
@@ -557,11 +603,11 @@ impl Run {
     }
 
     fn nulls(&self) -> Inner {
-        Inner::Rows(Arc::new(vec![vec![Datum::Null; self.applied.types.len()]]))
+        Inner::Rows(Arc::new(vec![vec![Datum::Null; self.of.applied.types.len()]]))
     }
 
     fn come_to(&self, mut rows: Vec<Vec<Datum>>) -> Result<Inner, SqlError> {
-        Ok(match &self.applied.kind {
+        Ok(match &self.of.applied.kind {
             Kind::Scalar | Kind::Row if rows.len() > 1 => return Err(too_many_rows()),
             Kind::Scalar => Inner::Value(rows.pop().and_then(|mut row| row.pop()).unwrap_or(Datum::Null)),
             Kind::Exists { negated } => Inner::Value(Datum::Bool(rows.is_empty() == *negated)),
@@ -607,39 +653,42 @@ fn compared(
     Ok(if unknown { Datum::Null } else { Datum::Bool(all) })
 }
 
-/// A subquery's plan for all rows around it, if it has one: where another one runs for its own rows, each is planned.
-fn per_row(plan: &LogicalPlan, level: u32, like: &[ScalarValue]) -> Option<PerRow> {
-    let open = with_values(plan.clone(), level, &|outer: &OuterValue| hole_at(outer.slot, outer.ty)).ok()?;
-    PerRow::new(open, like)
-}
-
 /// The plan with what is given for the values of one level's row.
 fn with_values(plan: LogicalPlan, level: u32, value: &dyn Fn(&OuterValue) -> DfExpr) -> Result<LogicalPlan> {
-    let replaced = plan.transform_up_with_subqueries(|node| {
-        if let LogicalPlan::TableScan(scan) = &node
-            && let Some(applied) = applied_of(scan)
-        {
-            let inner = Applied {
-                input: with_values(applied.input.clone(), level, value)?,
-                subplan: applied.subplan.clone().map(|p| with_values(p, level, value)).transpose()?,
-                ..applied.clone()
-            };
-            let mut scan = scan.clone();
-            scan.source = provider_as_source(Arc::new(inner));
-            return Ok(Transformed::yes(LogicalPlan::TableScan(scan)));
-        }
-        // Other nodes know an output by the name that it has with the reference.
-        let names = NamePreserver::new(&node);
-        node.map_expressions(|expr| {
-            let name = names.save(&expr);
-            let replaced = expr.transform_up(|e| match outer_value(&e) {
-                Some(outer) if outer.level == level => Ok(Transformed::yes(value(outer))),
-                _ => Ok(Transformed::no(e)),
-            })?;
-            Ok(if replaced.transformed { replaced.update_data(|expr| name.restore(expr)) } else { replaced })
+    everywhere(plan, &mut |expr| {
+        expr.transform_up(|e| match outer_value(&e) {
+            Some(outer) if outer.level == level => Ok(Transformed::yes(value(outer))),
+            _ => Ok(Transformed::no(e)),
         })
+    })
+}
+
+/// The plan with literals in its holes.
+fn with_around(plan: LogicalPlan, around: &[ScalarValue]) -> Result<LogicalPlan> {
+    if around.is_empty() {
+        return Ok(plan);
+    }
+    everywhere(plan, &mut |expr| match has_hole(&expr) {
+        true => Ok(Transformed::yes(filled(expr, around)?)),
+        false => Ok(Transformed::no(expr)),
+    })
+}
+
+/// The plan with other expressions, also in the plans of subqueries that run for each of its rows.
+fn everywhere(plan: LogicalPlan, other: &mut dyn FnMut(DfExpr) -> Result<Transformed<DfExpr>>) -> Result<LogicalPlan> {
+    let within = plan.transform_up_with_subqueries(|node| {
+        let LogicalPlan::TableScan(scan) = &node else { return Ok(Transformed::no(node)) };
+        let Some(applied) = applied_of(scan) else { return Ok(Transformed::no(node)) };
+        let inner = Applied {
+            input: everywhere(applied.input.clone(), other)?,
+            subplan: applied.subplan.clone().map(|p| everywhere(p, other)).transpose()?,
+            ..applied.clone()
+        };
+        let mut scan = scan.clone();
+        scan.source = provider_as_source(Arc::new(inner));
+        Ok(Transformed::yes(LogicalPlan::TableScan(scan)))
     })?;
-    Ok(replaced.data)
+    with_exprs(within.data, &|_| true, other)
 }
 
 fn outer_value(expr: &DfExpr) -> Option<&OuterValue> {
@@ -653,11 +702,8 @@ fn outer_value(expr: &DfExpr) -> Option<&OuterValue> {
 pub fn plans_within(plan: &LogicalPlan) -> Vec<LogicalPlan> {
     let mut within = Vec::new();
     let looked = plan.apply_with_subqueries(|node| {
-        if let LogicalPlan::TableScan(scan) = node
-            && let Some(applied) = applied_of(scan)
-        {
-            within.push(applied.of_those(&scan.filters).map_or_else(|_| applied.input.clone(), |those| those.input));
-            within.extend(applied.subplan.clone());
+        if let LogicalPlan::TableScan(scan) = node {
+            within.extend(plans_of(scan).into_iter().flatten());
         }
         Ok(TreeNodeRecursion::Continue)
     });
@@ -665,7 +711,14 @@ pub fn plans_within(plan: &LogicalPlan) -> Vec<LogicalPlan> {
     within
 }
 
-fn applied_of(scan: &datafusion::logical_expr::TableScan) -> Option<&Applied> {
+/// The same of one scan; `None`: it is a table's.
+pub fn plans_of(scan: &TableScan) -> Option<Vec<LogicalPlan>> {
+    let applied = applied_of(scan)?;
+    let input = applied.of_those(&scan.filters).map_or_else(|_| applied.input.clone(), |those| those.input);
+    Some([input].into_iter().chain(applied.subplan.clone()).collect())
+}
+
+fn applied_of(scan: &TableScan) -> Option<&Applied> {
     let source = scan.source.downcast_ref::<DefaultTableSource>()?;
     source.table_provider.downcast_ref::<Applied>()
 }

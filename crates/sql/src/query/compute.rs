@@ -8,6 +8,7 @@ use super::fault::carried;
 use crate::error::SqlError;
 use crate::expr::{Env, Expr, Frame, SessionSequences, evaluate};
 use crate::value::cast::has_forms;
+use crate::value::numeric::stored_of_key;
 use crate::value::{Clock, Datum};
 use datafusion::arrow::array::{Array, ArrayRef};
 use datafusion::arrow::datatypes::DataType;
@@ -175,6 +176,22 @@ impl Key {
         let ty = ty.unrounded();
         has_forms(ty).then(|| Key { ty, signature: takes_any(1) })
     }
+
+    pub fn ty(&self) -> Type {
+        self.ty
+    }
+
+    /// A value that has this key.
+    pub fn value_of(&self, key: Datum) -> Datum {
+        let Datum::Bytes(key) = key else { return key };
+        Datum::Bytes(match self.ty {
+            Type::Numeric { .. } => stored_of_key(&key),
+            // Neither months nor days of its own.
+            Type::Interval => [&*key, &[0; 8]].concat().into(),
+            // Nothing that orders nothing.
+            _ => [&*key, &[0; 4]].concat().into(),
+        })
+    }
 }
 
 impl ScalarUDFImpl for Key {
@@ -275,6 +292,28 @@ mod tests {
         result.into_array(values.len()).expect("an array")
     }
 
+    fn value_bytes(value: Datum) -> Box<[u8]> {
+        match value {
+            Datum::Bytes(bytes) => bytes,
+            other => panic!("not bytes: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_key_is_of_a_value_that_has_it() {
+        let ty = Type::Numeric { typmod: None };
+        let key = Key::of(ty).expect("has a key");
+        for text in
+            ["0", "0.00", "-0.01", "100", "12.345", "-99999.5", "1e-30", "-1e40", "NaN", "Infinity", "-Infinity"]
+        {
+            let stored = Numeric::parse(text.as_bytes()).expect("a number").to_stored();
+            let again = value_bytes(key.value_of(Datum::Bytes(ty.key_bytes(&stored).into())));
+            assert_eq!(ty.key_bytes(&again), ty.key_bytes(&stored), "{text}");
+            let same = Numeric::from_stored(&again).cmp(&Numeric::from_stored(&stored));
+            assert!(same.is_eq(), "{text}");
+        }
+    }
+
     #[test]
     fn keys_are_equal_where_values_are() {
         let ty = Type::Numeric { typmod: None };
@@ -282,6 +321,8 @@ mod tests {
         let keys = call(&Key::of(ty).expect("has a key"), ty, &[Value::Bytes(&a), Value::Bytes(&b)]);
         let cells = Cells::of(&keys).expect("binary");
         assert_eq!(cells.get(0), cells.get(1));
+        let value = Key::of(ty).expect("has a key").value_of(cells.get(0).into());
+        assert_eq!(Numeric::parse(b"1.5").expect("a number").to_stored(), value_bytes(value));
         let keys = call(
             &Key::of(Type::Float8).expect("has a key"),
             Type::Float8,

@@ -464,7 +464,7 @@ const SPELLED_OUT_MAX: usize = 8;
 
 /// `value op constant` with the constant, which is `of` another type, as one of the value's. A constant between two values of the type is
 /// replaced by the one below it.
-fn narrowed(ty: Type, op: Operator, of: Type, datum: &Datum) -> Option<(Operator, Datum)> {
+pub fn narrowed(ty: Type, op: Operator, of: Type, datum: &Datum) -> Option<(Operator, Datum)> {
     let (below, is_exact) = match (ty, of, datum.as_value()) {
         (Type::Decimal { precision, scale }, _, _) => {
             let Term::Constant { unscaled, scale: own } = Term::constant(of, datum)? else {
@@ -479,6 +479,19 @@ fn narrowed(ty: Type, op: Operator, of: Type, datum: &Datum) -> Option<(Operator
                 return None;
             }
             (Datum::Decimal(below), is_exact)
+        }
+        (Type::Int2 | Type::Int4 | Type::Int8, Type::Decimal { .. } | Type::Numeric { .. }, _) => {
+            let Term::Constant { unscaled, scale } = Term::constant(of, datum)? else {
+                return None;
+            };
+            let power = POWERS[usize::from(scale)];
+            let below = i64::try_from(unscaled.div_euclid(power)).ok()?;
+            let is_in_range = match ty {
+                Type::Int2 => i16::try_from(below).is_ok(),
+                Type::Int4 => i32::try_from(below).is_ok(),
+                _ => true,
+            };
+            (is_in_range.then_some(Datum::Int(below))?, unscaled.rem_euclid(power) == 0)
         }
         // The ends of the range stand for the infinities.
         (Type::Date, Type::Timestamp, Value::Int(us)) if !matches!(us, i64::MIN | i64::MAX) => {
@@ -523,7 +536,7 @@ pub fn infix(left: DfExpr, op: Operator, right: DfExpr) -> DfExpr {
     DfExpr::BinaryExpr(BinaryExpr::new(Box::new(left), op, Box::new(right)))
 }
 
-fn native(op: BinaryOp) -> Option<Operator> {
+pub fn native(op: BinaryOp) -> Option<Operator> {
     Some(match op {
         BinaryOp::Eq => Operator::Eq,
         BinaryOp::Ne => Operator::NotEq,

@@ -6,13 +6,13 @@
 //!
 //! | between | is kept |
 //! |---|---|
-//! | a projection, of which the sort's keys are columns | as it is |
+//! | a projection, of which the sort's keys are columns, or keys of columns | as it is |
 //! | a filter | with the rows that are wanted as its limit; the scan gives more of them at a time as it goes on |
 //! | anything else | the sort, too |
 //!
 //! It is the last rule that looks at sorts: nothing after it moves rows.
 
-use super::scan::{First, SnapshotScan};
+use super::scan::{First, SnapshotScan, SortKey};
 use datafusion::arrow::compute::SortOptions;
 use datafusion::common::Result;
 use datafusion::common::tree_node::{Transformed, TreeNode};
@@ -55,9 +55,6 @@ impl PhysicalOptimizerRule for FirstRows {
     }
 }
 
-/// A sort's keys by their place among the columns of a node below it.
-type Keys = Vec<(usize, SortOptions)>;
-
 /// In place of a sort that gives its first rows only, also of one in parts.
 fn first_rows(node: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
     match node.downcast_ref::<SortPreservingMergeExec>() {
@@ -82,9 +79,9 @@ fn read_for(
         true => merged == Some(count),
         false => sort.properties().output_partitioning().partition_count() == 1,
     };
-    let keys = sort.expr().iter().map(|key| Some((key.expr.downcast_ref::<Column>()?.index(), key.options)));
-    let Some(keys) = keys.collect::<Option<Keys>>().filter(|_| is_one) else { return Ok(None) };
-    let read = in_order(sort.input(), keys, Few { count, has_values: false, is_filtered: false })?;
+    let keys = sort.expr().iter().map(|key| SortKey::of(&key.expr, key.options));
+    let Some(keys) = keys.collect::<Option<_>>().filter(|_| is_one) else { return Ok(None) };
+    let read = in_order(sort.input(), First { keys, count, has_values: false, is_filtered: false })?;
     Ok(read.map(|read| Arc::new(GlobalLimitExec::new(read, 0, Some(count))) as Arc<dyn ExecutionPlan>))
 }
 
@@ -100,46 +97,37 @@ fn extreme(node: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan
     };
     let expressions = call.expressions();
     let [argument] = expressions.as_slice() else { return Ok(None) };
-    let Some(column) = argument.downcast_ref::<Column>().filter(|_| is_of_all) else { return Ok(None) };
-    let keys = vec![(column.index(), SortOptions { descending, nulls_first: descending })];
-    let read = in_order(aggregate.input(), keys, Few { count: 1, has_values: true, is_filtered: false })?;
+    let options = SortOptions { descending, nulls_first: descending };
+    let Some(key) = SortKey::of(argument, options).filter(|_| is_of_all) else { return Ok(None) };
+    let keys = vec![key];
+    let read = in_order(aggregate.input(), First { keys, count: 1, has_values: true, is_filtered: false })?;
     read.map(|read| replace_children_if_necessary(Arc::clone(node), vec![read])).transpose()
 }
 
-/// Which rows of an order are wanted.
-#[derive(Clone, Copy)]
-struct Few {
-    count: usize,
-    /// As of `First`.
-    has_values: bool,
-    is_filtered: bool,
-}
-
-/// The plan with its rows in this order; `None`: it cannot be had, or costs too much.
-fn in_order(plan: &Arc<dyn ExecutionPlan>, keys: Keys, few: Few) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+/// The plan with its first rows in this order; `None`: it cannot be had, or costs too much.
+fn in_order(plan: &Arc<dyn ExecutionPlan>, first: First) -> Result<Option<Arc<dyn ExecutionPlan>>> {
     if let Some(scan) = plan.downcast_ref::<SnapshotScan>() {
-        let Few { count, has_values, is_filtered } = few;
-        let scan = scan.in_order(&First { keys: &keys, count, has_values, is_filtered })?;
+        let scan = scan.in_order(&first)?;
         return Ok(scan.map(|scan| Arc::new(scan) as Arc<dyn ExecutionPlan>));
     }
     if let Some(filter) = plan.downcast_ref::<FilterExec>() {
         let keys = match filter.projection() {
-            Some(given) => keys.into_iter().map(|(at, options)| (given[at], options)).collect(),
-            None => keys,
+            Some(given) => first.keys.iter().map(|key| key.at(given[key.place])).collect(),
+            None => first.keys.clone(),
         };
-        let of_many = Few { is_filtered: true, ..few };
-        let read = if filter.fetch().is_none() { in_order(filter.input(), keys, of_many)? } else { None };
-        let filtered = |read| FilterExecBuilder::from(filter).with_input(read).with_fetch(Some(few.count)).build();
+        let of_many = First { keys, is_filtered: true, ..first };
+        let read = if filter.fetch().is_none() { in_order(filter.input(), of_many)? } else { None };
+        let filtered = |read| FilterExecBuilder::from(filter).with_input(read).with_fetch(Some(first.count)).build();
         return read.map(|read| Ok(Arc::new(filtered(read)?) as Arc<dyn ExecutionPlan>)).transpose();
     }
     let keys = if let Some(projection) = plan.downcast_ref::<ProjectionExec>() {
         let of = |at: usize| projection.expr()[at].expr.downcast_ref::<Column>().map(Column::index);
-        keys.into_iter().map(|(at, options)| Some((of(at)?, options))).collect::<Option<Keys>>()
+        first.keys.iter().map(|key| Some(key.at(of(key.place)?))).collect::<Option<Vec<_>>>()
     } else {
-        plan.downcast_ref::<CooperativeExec>().map(|_| keys)
+        plan.downcast_ref::<CooperativeExec>().map(|_| first.keys.clone())
     };
     let children = plan.children();
     let (Some(keys), [input]) = (keys, children.as_slice()) else { return Ok(None) };
-    let read = in_order(input, keys, few)?;
+    let read = in_order(input, First { keys, ..first })?;
     read.map(|read| replace_children_if_necessary(Arc::clone(plan), vec![read])).transpose()
 }

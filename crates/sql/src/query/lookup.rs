@@ -226,11 +226,10 @@ impl IndexLookupJoin {
         }
     }
 
-    /// The same at another snapshot, with values in the holes of the table's own filters.
-    pub fn at(&self, reader: &Reader, values: &[ScalarValue]) -> Result<Arc<dyn ExecutionPlan>> {
+    /// The same at another snapshot, with values in the holes of the table's own filters. `None`: as of a scan.
+    pub fn at(&self, reader: &Reader, values: &[ScalarValue]) -> Result<Option<IndexLookupJoin>> {
         let inner = self.inner.at(reader, values)?;
-        let inner = inner.expect("invariant: rows that are looked up come in no order");
-        Ok(Arc::new(self.with(self.outer.clone(), Arc::new(inner))))
+        Ok(inner.map(|inner| self.with(self.outer.clone(), Arc::new(inner))))
     }
 
     /// The same with a condition whose sides are computed where they are asked for; `None`: it is right as it is.

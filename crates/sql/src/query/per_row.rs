@@ -6,21 +6,22 @@
 //! | in an expression of such values alone | it is computed before the run, and is one more hole |
 //! | in a scan's filters | the scan finds its path by them |
 //! | in what is computed of rows that were found | it is asked for them ([`RowValue`]) |
+//! | in a subquery within, which runs for each row of this one | it gives that one its values, whose plans are kept as long (`apply`) |
 //! | elsewhere, as in a filter that no scan takes | each row's subquery is planned with its values: of a literal an optimizer makes a key where a computation stands |
 //!
 //! An error of what is computed before is none yet, as perhaps nobody asks for it: that row's subquery is planned, too.
 
+use super::apply::plans_of;
 use super::estimate::snapshot_of;
 use super::fault::carried;
 use super::run::{Parts, optimized, planned_from, planning};
 use super::scan::Snapshot;
-use super::template::{has_hole, hole_of, hole_of_type, instance, is_reusable};
+use super::template::{has_hole, hole_of, hole_of_type, instance, is_reusable, with_exprs};
 use crate::error::SqlError;
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Column, DFSchema, Result, ScalarValue, ToDFSchema};
-use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::{
     ColumnarValue, Expr as DfExpr, ExprSchemable, LogicalPlan, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
     Volatility,
@@ -32,6 +33,7 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 /// A subquery's plan, into which the values of each row around it are put.
+#[derive(Debug)]
 pub struct PerRow {
     reader: Reader,
     physical: Arc<dyn ExecutionPlan>,
@@ -82,29 +84,34 @@ impl PerRow {
     }
 }
 
-/// What all its scans read by. `None`: it has none, or something else in it knows of a run.
+/// What all its scans read by, those of subqueries within it that run for each row, too. `None`: it has none, or something else in it knows of a run.
 fn only_reader(plan: &LogicalPlan) -> Option<Reader> {
     let mut reader = None;
+    let is_plain = note_reader(plan, &mut reader);
+    reader.filter(|_| is_plain)
+}
+
+fn note_reader(plan: &LogicalPlan, reader: &mut Option<Reader>) -> bool {
     let mut is_plain = true;
     let looked = plan.apply_with_subqueries(|node| {
         match node {
-            LogicalPlan::TableScan(scan) => match snapshot_of(scan).and_then(Snapshot::reader) {
-                Some(read) => reader = Some(read.clone()),
-                None => is_plain = false,
+            LogicalPlan::TableScan(scan) => match (snapshot_of(scan).map(Snapshot::reader), plans_of(scan)) {
+                (Some(Some(read)), _) => *reader = Some(read.clone()),
+                (None, Some(plans)) => is_plain &= plans.iter().all(|plan| note_reader(plan, reader)),
+                _ => is_plain = false,
             },
             LogicalPlan::RecursiveQuery(_) | LogicalPlan::Extension(_) => is_plain = false,
             _ => {}
         }
-        Ok(TreeNodeRecursion::Continue)
+        Ok(if is_plain { TreeNodeRecursion::Continue } else { TreeNodeRecursion::Stop })
     });
-    looked.ok()?;
-    reader.filter(|_| is_plain)
+    looked.is_ok() && is_plain
 }
 
 /// The plan with a hole for each expression that is of holes alone, numbered from `first` on, and these expressions.
 fn with_computed(plan: LogicalPlan, first: usize) -> Result<(LogicalPlan, Vec<DfExpr>)> {
     let mut computed: Vec<DfExpr> = Vec::new();
-    let plan = with_exprs(plan, &mut |_, expr| {
+    let plan = with_exprs(plan, &|_| true, &mut |expr| {
         expr.transform_down(|e| {
             if hole_of(&e).is_some() || !has_hole(&e) || !is_of_holes(&e) {
                 return Ok(Transformed::no(e));
@@ -145,36 +152,28 @@ fn of_columns(expr: DfExpr) -> Result<DfExpr> {
 
 /// The optimized plan, whose nodes ask for the values of holes in what they compute; `None`: a hole decides which rows they give.
 fn with_row_values(plan: LogicalPlan, values: &Values) -> Result<Option<LogicalPlan>> {
+    let is_scan = |node: &LogicalPlan| matches!(node, LogicalPlan::TableScan(_));
+    let computes = |node: &LogicalPlan| {
+        matches!(node, LogicalPlan::Projection(_) | LogicalPlan::Aggregate(_) | LogicalPlan::Window(_))
+    };
     let mut decides = false;
-    let plan = with_exprs(plan, &mut |node, expr| {
-        if matches!(node, LogicalPlan::TableScan(_)) || !has_hole(&expr) {
-            return Ok(Transformed::no(expr));
-        }
-        decides |= !matches!(node, LogicalPlan::Projection(_) | LogicalPlan::Aggregate(_) | LogicalPlan::Window(_));
+    plan.apply_with_subqueries(|node| {
+        node.apply_expressions(|expr| {
+            decides |= !is_scan(node) && !computes(node) && has_hole(expr);
+            Ok(TreeNodeRecursion::Continue)
+        })
+    })?;
+    if decides {
+        return Ok(None);
+    }
+    let plan = with_exprs(plan, &computes, &mut |expr| {
         expr.transform_up(|e| {
             let Some(at) = hole_of(&e) else { return Ok(Transformed::no(e)) };
             let value = RowValue::new(at, e.get_type(&DFSchema::empty())?, values.clone());
             Ok(Transformed::yes(ScalarUDF::new_from_impl(value).call(Vec::new())))
         })
     })?;
-    Ok((!decides).then_some(plan))
-}
-
-/// The plan with other expressions. Other nodes know an output by the name that it had.
-fn with_exprs(
-    plan: LogicalPlan,
-    other: &mut dyn FnMut(&LogicalPlan, DfExpr) -> Result<Transformed<DfExpr>>,
-) -> Result<LogicalPlan> {
-    let replaced = plan.transform_up_with_subqueries(|node| {
-        let names = NamePreserver::new(&node);
-        let of = node.clone();
-        node.map_expressions(|expr| {
-            let name = names.save(&expr);
-            let replaced = other(&of, expr)?;
-            Ok(if replaced.transformed { replaced.update_data(|expr| name.restore(expr)) } else { replaced })
-        })
-    })?;
-    Ok(replaced.data)
+    Ok(Some(plan))
 }
 
 /// A value of the row around, as the run at hand has it. It is asked anew each time, so that nothing keeps it.

@@ -12,6 +12,7 @@
 //!
 //! A subquery that runs for each row around it has such a plan, too, with the row's values open (`per_row`).
 
+use super::apply::ApplyExec;
 use super::cells::literal;
 use super::change::Action;
 use super::estimate::snapshot_of;
@@ -313,7 +314,7 @@ impl Template {
         if looked.is_err() || !is_plain || !charge.take(nodes * NODE_BYTES, Claim::Growth) {
             return None;
         }
-        let bound = without_readers(bound).ok()?;
+        let bound = at_snapshot(bound, None).ok()?;
         let used = holes.used.into_inner();
         let value = |i: u16| Some((i, facts.parameters.get(usize::from(i))?.clone()));
         let valid = Valid {
@@ -349,7 +350,14 @@ impl Template {
     }
 
     fn make(&self, workers: Parts) -> Result<Made> {
-        make(&self.bound, !self.open.is_empty(), workers)
+        let optimized = optimized(&self.bound, workers)?;
+        if workers == Parts::One && !has_hole_beyond_scans(&optimized)? {
+            let physical = planned_from(&optimized, workers)?;
+            if is_reusable(&physical)? {
+                return Ok(Made::Physical(physical));
+            }
+        }
+        Ok(Made::Logical(Box::new(optimized)))
     }
 }
 
@@ -372,23 +380,14 @@ impl Filled {
         planned_from(&optimized(&plan, self.workers)?, self.workers)
     }
 
+    /// A logical plan with the run's snapshot, and literals in its holes.
     fn logical(&self, plan: &LogicalPlan) -> Result<LogicalPlan> {
-        logical(plan, &self.reader, &self.values)
+        let plan = at_snapshot(plan.clone(), Some(&self.reader))?;
+        with_exprs(plan, &|_| true, &mut |expr| match has_hole(&expr) {
+            true => Ok(Transformed::yes(filled(expr, &self.values)?)),
+            false => Ok(Transformed::no(expr)),
+        })
     }
-}
-
-fn make(bound: &LogicalPlan, has_holes: bool, workers: Parts) -> Result<Made> {
-    let optimized = optimized(bound, workers)?;
-    if workers == Parts::One && has_holes && has_hole_beyond_scans(&optimized)? {
-        return Ok(Made::Logical(Box::new(optimized)));
-    }
-    if workers == Parts::One {
-        let physical = planned_from(&optimized, workers)?;
-        if is_reusable(&physical)? {
-            return Ok(Made::Physical(physical));
-        }
-    }
-    Ok(Made::Logical(Box::new(optimized)))
 }
 
 /// A physical plan with no traces of other runs. `None`: it is a bad one for these values.
@@ -399,61 +398,56 @@ pub fn instance(
 ) -> Result<Option<Arc<dyn ExecutionPlan>>> {
     let mut is_bad = false;
     let fresh = plan.transform_up(|node| {
-        let fresh = if let Some(scan) = node.downcast_ref::<SnapshotScan>() {
-            match scan.at(reader, values)? {
-                Some(scan) => Arc::new(scan),
-                None => {
-                    is_bad = true;
-                    return Ok(Transformed::new(node, false, TreeNodeRecursion::Stop));
-                }
-            }
+        let at_run: Option<Arc<dyn ExecutionPlan>> = if let Some(scan) = node.downcast_ref::<SnapshotScan>() {
+            scan.at(reader, values)?.map(|scan| Arc::new(scan) as _)
         } else if let Some(join) = node.downcast_ref::<IndexLookupJoin>() {
-            join.at(reader, values)?
+            join.at(reader, values)?.map(|join| Arc::new(join) as _)
+        } else if let Some(apply) = node.downcast_ref::<ApplyExec>() {
+            Some(Arc::new(apply.at(values)))
         } else {
-            node.reset_state()?
+            Some(Arc::clone(&node).reset_state()?)
         };
-        Ok(Transformed::yes(fresh))
+        is_bad |= at_run.is_none();
+        Ok(match at_run {
+            Some(fresh) => Transformed::yes(fresh),
+            None => Transformed::new(node, false, TreeNodeRecursion::Stop),
+        })
     })?;
     Ok((!is_bad).then_some(fresh.data))
 }
 
-/// A logical plan with a run's snapshot, and literals in its holes.
-fn logical(plan: &LogicalPlan, reader: &Reader, values: &[ScalarValue]) -> Result<LogicalPlan> {
-    let filled_plan = plan.clone().transform_up_with_subqueries(|node| {
-        let node = match node {
-            LogicalPlan::TableScan(mut scan) => {
-                if let Some(snapshot) = snapshot_of(&scan) {
-                    scan.source = provider_as_source(Arc::new(snapshot.at(Some(reader))));
-                }
-                LogicalPlan::TableScan(scan)
-            }
-            other => other,
-        };
-        // Other nodes know an output by the name that it has with the hole.
-        let names = NamePreserver::new(&node);
-        node.map_expressions(|expr| match has_hole(&expr) {
-            true => {
-                let name = names.save(&expr);
-                Ok(Transformed::yes(name.restore(filled(expr, values)?)))
-            }
-            false => Ok(Transformed::no(expr)),
-        })
-    })?;
-    Ok(filled_plan.data)
-}
-
-/// A plan that holds on to no run's snapshot.
-fn without_readers(plan: LogicalPlan) -> Result<LogicalPlan> {
+/// The plan with its tables as this reader sees them; `None`: it holds on to no run's snapshot.
+fn at_snapshot(plan: LogicalPlan, reader: Option<&Reader>) -> Result<LogicalPlan> {
     let plan = plan.transform_up_with_subqueries(|node| match node {
         LogicalPlan::TableScan(mut scan) => {
             if let Some(snapshot) = snapshot_of(&scan) {
-                scan.source = provider_as_source(Arc::new(snapshot.at(None)));
+                scan.source = provider_as_source(Arc::new(snapshot.at(reader)));
             }
             Ok(Transformed::yes(LogicalPlan::TableScan(scan)))
         }
         other => Ok(Transformed::no(other)),
     })?;
     Ok(plan.data)
+}
+
+/// The plan with other expressions in the nodes that are asked for them. The others know an output by the name that it had.
+pub fn with_exprs(
+    plan: LogicalPlan,
+    is_asked: &dyn Fn(&LogicalPlan) -> bool,
+    other: &mut dyn FnMut(DfExpr) -> Result<Transformed<DfExpr>>,
+) -> Result<LogicalPlan> {
+    let replaced = plan.transform_up_with_subqueries(|node| {
+        if !is_asked(&node) {
+            return Ok(Transformed::no(node));
+        }
+        let names = NamePreserver::new(&node);
+        node.map_expressions(|expr| {
+            let name = names.save(&expr);
+            let replaced = other(expr)?;
+            Ok(if replaced.transformed { replaced.update_data(|expr| name.restore(expr)) } else { replaced })
+        })
+    })?;
+    Ok(replaced.data)
 }
 
 fn has_hole_beyond_scans(plan: &LogicalPlan) -> Result<bool> {
@@ -475,6 +469,7 @@ const REUSABLE: &[&str] = &[
     "SnapshotScan",
     "IndexLookupJoin",
     "KeptRows",
+    "SubqueryPerRow",
     "FilterExec",
     "ProjectionExec",
     "HashJoinExec",

@@ -53,6 +53,15 @@ impl Numeric {
     }
 }
 
+/// A stored form that has this key: with as few digits after the point as the number needs, or one more.
+pub fn stored_of_key(key: &[u8]) -> Box<[u8]> {
+    let mut stored = [key, &[0; 2]].concat();
+    let view = View::of(&stored);
+    let scale = u16::try_from((view.digit_count() - view.whole_digits()).max(0)).unwrap_or(u16::MAX);
+    stored[key.len()..].copy_from_slice(&scale.to_be_bytes());
+    stored.into()
+}
+
 fn encode(negative: bool, digits: &[u8], scale: i32, out: &mut Vec<u8>) {
     let kept = digits.iter().rposition(|d| *d != b'0').map_or(0, |i| i + 1);
     if kept == 0 {
