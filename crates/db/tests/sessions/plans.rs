@@ -461,3 +461,35 @@ fn a_subquery_within_another_keeps_its_plan_for_the_rows_around_both() {
     let lines = explained(&mut client, "ANALYZE, COSTS OFF", &sql);
     assert!(lines.iter().any(|line| line == "Subquery Plans: 2"), "{lines:#?}");
 }
+
+#[test]
+fn a_plan_says_what_it_computes_by_names_and_values() {
+    let world = World::new(
+        "CREATE TABLE t (id int PRIMARY KEY, s text, d date, n numeric, m numeric(10,2), f float8, iv interval);
+         CREATE TABLE u (id int PRIMARY KEY, t int, s text, f float8)",
+    );
+    let mut client = world.client();
+    for (sql, line) in [
+        ("SELECT * FROM t WHERE s = 'it''s'", "Filter: (s = 'it''s')"),
+        ("SELECT * FROM t WHERE d > '2026-01-05'", "Filter: (d > 2026-01-05)"),
+        ("SELECT * FROM t WHERE n > 12.5", "Filter: (n > 12.5)"),
+        ("SELECT * FROM t WHERE m < 3", "Filter: (m < 3.00)"),
+        ("SELECT * FROM t WHERE 1.5 = f", "Filter: (1.5 = f)"),
+        ("SELECT * FROM t WHERE iv <> '1 day'", "Filter: (iv <> '1 day')"),
+        ("SELECT * FROM t WHERE id IN (1, 2) AND id + 1 > 2", "Filter: ((id + 1) > 2)"),
+        ("SELECT * FROM t WHERE NOT (m = 3 OR s IS NULL)", "Filter: ((m <> 3.00) AND (s IS NOT NULL))"),
+        ("SELECT * FROM t JOIN u ON t.id = u.t AND t.f > u.f", "Join Filter: (f > f)"),
+        (
+            "SELECT * FROM t JOIN u ON t.id = u.t AND 1 / t.id > u.id AND t.s || u.s = 'ab'",
+            "Join Filter: (((1 / id) > id) AND ((s || s) = 'ab'))",
+        ),
+        (
+            "SELECT s, count(*) FROM t GROUP BY s HAVING count(*) > 3 AND max(d) > '2026-01-01'",
+            "Filter: ((a0 > 3) AND (a1 > 2026-01-01))",
+        ),
+        ("SELECT * FROM t WHERE n IN (1, 2.50)", "Filter: (n IN (1, 2.50))"),
+    ] {
+        let lines = explained(&mut client, "COSTS OFF", sql);
+        assert!(lines.iter().any(|found| found == line), "{sql}: {lines:#?}");
+    }
+}

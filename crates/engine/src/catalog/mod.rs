@@ -156,7 +156,7 @@ impl Index {
     #[inline]
     pub fn prefetch_integer_to_insert(&self, key: i64) {
         match &self.tree {
-            Tree::Hash(tree) => tree.prefetch(self.spec.hash_integer(key)),
+            Tree::Hash(_) => self.prefetch_integer(key),
             Tree::BTree(tree) => self.spec.integer_word(key).into_iter().for_each(|word| tree.prefetch_way(word)),
         }
     }

@@ -255,16 +255,17 @@ impl Account {
             // Before it is asked for: it counts twice for a restart.
             self.budget.ordered_since.fetch_add(bytes, Relaxed);
         }
-        let granted = self.budget.take(self.kind, bytes, claim);
-        if granted {
-            self.bytes.fetch_add(bytes, Relaxed);
-        }
-        granted
+        self.ask(bytes, claim)
     }
 
     /// The same of what a restart does not make anew, for what can be done without: where little is left, others get it.
     pub fn take_for_speed(&self, bytes: u64) -> bool {
-        let granted = self.budget.take(self.kind, bytes, Claim::Bulk);
+        self.ask(bytes, Claim::Bulk)
+    }
+
+    /// Asks the budget, and holds what it grants.
+    fn ask(&self, bytes: u64, claim: Claim) -> bool {
+        let granted = self.budget.take(self.kind, bytes, claim);
         if granted {
             self.bytes.fetch_add(bytes, Relaxed);
         }

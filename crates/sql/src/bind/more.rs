@@ -553,6 +553,19 @@ impl Binder<'_> {
             },
             Some(_) => return Err(SqlError::new("42809", "op ANY/ALL (array) requires array on right side").into()),
         };
+        // Moments are compared with dates and local times by the session's zone, as where each stands alone.
+        let (left, array, element) = match (left.ty.map(Type::unrounded), element.unrounded()) {
+            (Some(Type::Timestamptz), Type::Date | Type::Timestamp) => {
+                let moments = Type::array_of(Type::Timestamptz);
+                let array = Bound::new(self.coerce(array, moments, CastContext::Implicit)?, moments);
+                (left, array, Type::Timestamptz)
+            }
+            (Some(Type::Date | Type::Timestamp), Type::Timestamptz) => {
+                let left = self.coerce(left, Type::Timestamptz, CastContext::Implicit)?;
+                (Bound::new(left, Type::Timestamptz), array, element)
+            }
+            _ => (left, array, element),
+        };
         let operator = BinaryOperator::resolve(op, left.ty, Some(element))?;
         let left = self.coerce(left, operator.left, CastContext::Implicit)?;
         let array = self.coerce(array, Type::array_of(operator.right), CastContext::Implicit)?;

@@ -17,7 +17,7 @@ pub fn show(expr: &Expr, name: &dyn Fn(u16, u16) -> String) -> String {
     match expr {
         Expr::Column { source, column } | Expr::Cell { source, column } => name(*source, *column),
         Expr::Param(i) => format!("${}", i + 1),
-        Expr::Const(datum) => constant(datum, None),
+        Expr::Const(datum) => show_value(datum, None),
         Expr::Compare { operator, left, right } | Expr::Binary { operator, left, right } => {
             infix(left, operator, right)
         }
@@ -105,12 +105,13 @@ fn list_of(list: &[Expr], between: &str, name: &dyn Fn(u16, u16) -> String) -> S
 
 fn typed(expr: &Expr, ty: Type, name: &dyn Fn(u16, u16) -> String) -> String {
     match expr {
-        Expr::Const(datum) => constant(datum, Some(ty)),
+        Expr::Const(datum) => show_value(datum, Some(ty)),
         other => show(other, name),
     }
 }
 
-fn constant(datum: &Datum, ty: Option<Type>) -> String {
+/// A value as text; `None`: of a type that is not known.
+pub fn show_value(datum: &Datum, ty: Option<Type>) -> String {
     let mut text = Vec::new();
     match (datum, ty) {
         (Datum::Null, _) => return "NULL".to_owned(),
@@ -128,7 +129,8 @@ fn constant(datum: &Datum, ty: Option<Type>) -> String {
     }
     let text = String::from_utf8_lossy(&text);
     match datum {
-        Datum::Bytes(_) => format!("'{text}'"),
+        Datum::Bytes(_) if matches!(ty, Some(Type::Numeric { .. })) => text.into_owned(),
+        Datum::Bytes(_) => format!("'{}'", text.replace('\'', "''")),
         _ => text.into_owned(),
     }
 }

@@ -239,7 +239,7 @@ impl Leaves<'_> {
         {
             return Ok(Some(infix(self.convert(value, ty)?, op, lit(ty, &datum)?)));
         }
-        Ok(self.sides(operator, left, right)?.map(|(left, right)| infix(left, op, right)))
+        Ok(self.sides(operator, left, right)?.map(|(left, right)| compared(left, op, right)))
     }
 
     /// The value of an expression without columns that is always the same.
@@ -389,8 +389,8 @@ impl Leaves<'_> {
             return Ok(None);
         }
         let compared = items.into_iter().map(|item| match negated {
-            true => expr.clone().not_eq(item),
-            false => expr.clone().eq(item),
+            true => compared(expr.clone(), Operator::NotEq, item),
+            false => compared(expr.clone(), Operator::Eq, item),
         });
         Ok(if negated { conjunction(compared) } else { disjunction(compared) })
     }
@@ -530,6 +530,15 @@ pub fn widened(leaf: Leaf, ty: Type) -> DfExpr {
         return leaf.expr;
     }
     DfExpr::Cast(Cast::new(Box::new(leaf.expr), data_type(ty)))
+}
+
+/// A comparison, with what is no column's on its right: of several about one column DataFusion keeps the narrowest, and takes each for one that has its
+/// literal there (`5 > a` with `a <= 5`, `a = 5` with `5 = a`).
+fn compared(left: DfExpr, op: Operator, right: DfExpr) -> DfExpr {
+    match op.swap() {
+        Some(swapped) if !left.any_column_refs() && right.any_column_refs() => infix(right, swapped, left),
+        _ => infix(left, op, right),
+    }
 }
 
 pub fn infix(left: DfExpr, op: Operator, right: DfExpr) -> DfExpr {

@@ -11,6 +11,7 @@ use super::fault::sql_error;
 use super::lookup::IndexLookupJoin;
 use super::run::{Parts, planned};
 use super::scan::SnapshotScan;
+use super::text::text;
 use super::with::Part;
 use crate::error::SqlError;
 use crate::explain::{Actual, Estimate, Node, OPERATOR_COST, Options, ROW_COST, Times};
@@ -284,7 +285,7 @@ fn named(plan: &Arc<dyn ExecutionPlan>, estimate: Estimate, mut children: Vec<No
     }
     if let Some(join) = plan.downcast_ref::<HashJoinExec>() {
         let on: Vec<String> =
-            join.on().iter().map(|(left, right)| format!("({} = {})", plain(right), plain(left))).collect();
+            join.on().iter().map(|(left, right)| format!("({} = {})", text(right), text(left))).collect();
         let hashed = if children.is_empty() { Vec::new() } else { vec![children.remove(0)] };
         let below = hashed.first().map_or(Estimate::default(), |node| node.estimate);
         let mut hash = Node::new("Hash", Estimate { startup: below.total, ..below });
@@ -292,7 +293,7 @@ fn named(plan: &Arc<dyn ExecutionPlan>, estimate: Estimate, mut children: Vec<No
         children.push(hash.over(hashed));
         let node = joined("Hash", *join.join_type(), estimate).with("Hash Cond", on.join(" AND "));
         let node = match join.filter() {
-            Some(filter) => node.with("Join Filter", plain(filter.expression())),
+            Some(filter) => node.with("Join Filter", text(filter.expression())),
             None => node,
         };
         return node.over(children);
@@ -300,7 +301,7 @@ fn named(plan: &Arc<dyn ExecutionPlan>, estimate: Estimate, mut children: Vec<No
     if let Some(join) = plan.downcast_ref::<NestedLoopJoinExec>() {
         let node = joined("Nested Loop", *join.join_type(), estimate);
         let node = match join.filter() {
-            Some(filter) => node.with("Join Filter", plain(filter.expression())),
+            Some(filter) => node.with("Join Filter", text(filter.expression())),
             None => node,
         };
         return node.over(children);
@@ -316,7 +317,7 @@ fn named(plan: &Arc<dyn ExecutionPlan>, estimate: Estimate, mut children: Vec<No
     } else if plan.downcast_ref::<CoalescePartitionsExec>().is_some() {
         Node::new("Gather", estimate)
     } else if let Some(filter) = plan.downcast_ref::<FilterExec>() {
-        Node::new("Result", estimate).with("Filter", plain(filter.predicate()))
+        Node::new("Result", estimate).with("Filter", text(filter.predicate()))
     } else if plan.downcast_ref::<GlobalLimitExec>().is_some() || plan.downcast_ref::<LocalLimitExec>().is_some() {
         Node::new("Limit", estimate)
     } else if plan.downcast_ref::<UnionExec>().is_some() {
@@ -337,27 +338,12 @@ fn named(plan: &Arc<dyn ExecutionPlan>, estimate: Estimate, mut children: Vec<No
     node.over(children)
 }
 
-/// An expression without the places of its columns: `c0@0 > 1`.
-pub(super) fn plain(expr: &dyn std::fmt::Display) -> String {
-    let text = expr.to_string();
-    let mut parts = text.split('@');
-    let mut out = parts.next().unwrap_or_default().to_owned();
-    for part in parts {
-        let rest = part.trim_start_matches(|c: char| c.is_ascii_digit());
-        if rest.len() == part.len() {
-            out.push('@');
-        }
-        out.push_str(rest);
-    }
-    out
-}
-
 fn sort_keys(order: &LexOrdering) -> Vec<String> {
     let key = |key: &PhysicalSortExpr| match (key.options.descending, key.options.nulls_first) {
-        (false, false) => plain(&key.expr),
-        (false, true) => format!("{} NULLS FIRST", plain(&key.expr)),
-        (true, true) => format!("{} DESC", plain(&key.expr)),
-        (true, false) => format!("{} DESC NULLS LAST", plain(&key.expr)),
+        (false, false) => text(&key.expr),
+        (false, true) => format!("{} NULLS FIRST", text(&key.expr)),
+        (true, true) => format!("{} DESC", text(&key.expr)),
+        (true, false) => format!("{} DESC NULLS LAST", text(&key.expr)),
     };
     order.iter().map(key).collect()
 }
@@ -380,6 +366,6 @@ fn aggregated(aggregate: &AggregateExec, estimate: Estimate) -> Node {
         AggregateMode::Final | AggregateMode::FinalPartitioned => "Finalize",
         AggregateMode::Single | AggregateMode::SinglePartitioned => "Simple",
     };
-    let keys = aggregate.group_expr().expr().iter().map(|(expr, _)| plain(expr)).collect();
+    let keys = aggregate.group_expr().expr().iter().map(|(expr, _)| text(expr)).collect();
     Node::aggregate(keys, part, estimate)
 }

@@ -202,6 +202,15 @@ fn with_cells(expr: &Expr, values: &[Expr]) -> Expr {
     })
 }
 
+/// What is an AND or OR, however it is computed.
+pub fn junction(expr: &Arc<dyn PhysicalExpr>) -> Option<&BinaryExpr> {
+    let is_junction = |binary: &&BinaryExpr| matches!(binary.op(), Operator::And | Operator::Or);
+    match expr.downcast_ref::<Lazy>() {
+        Some(lazy) => Some(&lazy.whole),
+        None => expr.downcast_ref::<BinaryExpr>().filter(is_junction),
+    }
+}
+
 /// AND or OR whose right side is computed for the rows that the left one leaves open.
 #[derive(Debug)]
 struct Lazy {

@@ -15,6 +15,7 @@
 use super::compute::readable;
 use super::fault::carried;
 use super::scan::{Finder, SnapshotScan};
+use super::text::text;
 use crate::error::SqlError;
 use crate::explain::{Actual, ENTRY_COST, Estimate, Node, Property, ROW_COST, Told};
 use crate::value::Datum;
@@ -254,7 +255,7 @@ impl IndexLookupJoin {
         let mut inner = self.inner.lookup_node(&self.index, each);
         let keys = self.order.iter().map(|&at| {
             let (column, expr) = &self.pairs[at];
-            format!("({} = {})", self.inner.table().def.columns[*column].name, super::explain::plain(expr))
+            format!("({} = {})", self.inner.table().def.columns[*column].name, text(expr))
         });
         let keys: Vec<String> = keys.collect();
         let keys = if let [one] = keys.as_slice() { one.clone() } else { format!("({})", keys.join(" AND ")) };
@@ -266,7 +267,7 @@ impl IndexLookupJoin {
         }
         let node = Node::join("Nested Loop", which, estimate);
         let node = match &self.filter {
-            Some(filter) => node.with("Join Filter", super::explain::plain(filter.expression())),
+            Some(filter) => node.with("Join Filter", text(filter.expression())),
             None => node,
         };
         node.over(vec![outer, inner])

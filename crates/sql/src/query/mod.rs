@@ -88,6 +88,7 @@ mod shift;
 mod sorted;
 mod sums;
 mod template;
+mod text;
 mod tile;
 mod walks;
 mod window;

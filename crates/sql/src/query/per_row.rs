@@ -5,9 +5,10 @@
 //! |---|---|
 //! | in an expression of such values alone | it is computed before the run, and is one more hole |
 //! | in a scan's filters | the scan finds its path by them |
-//! | in what is computed of rows that were found | it is asked for them ([`RowValue`]) |
+//! | in outputs and aggregates | they are computed with them ([`RowValue`]) |
 //! | in a subquery within, which runs for each row of this one | it gives that one its values, whose plans are kept as long (`apply`) |
 //! | elsewhere, as in a filter that no scan takes | each row's subquery is planned with its values: of a literal an optimizer makes a key where a computation stands |
+//! | in windows | the same: one that is about no column has an input without columns, which DataFusion does not run |
 //!
 //! An error of what is computed before is none yet, as perhaps nobody asks for it: that row's subquery is planned, too.
 
@@ -153,9 +154,7 @@ fn of_columns(expr: DfExpr) -> Result<DfExpr> {
 /// The optimized plan, whose nodes ask for the values of holes in what they compute; `None`: a hole decides which rows they give.
 fn with_row_values(plan: LogicalPlan, values: &Values) -> Result<Option<LogicalPlan>> {
     let is_scan = |node: &LogicalPlan| matches!(node, LogicalPlan::TableScan(_));
-    let computes = |node: &LogicalPlan| {
-        matches!(node, LogicalPlan::Projection(_) | LogicalPlan::Aggregate(_) | LogicalPlan::Window(_))
-    };
+    let computes = |node: &LogicalPlan| matches!(node, LogicalPlan::Projection(_) | LogicalPlan::Aggregate(_));
     let mut decides = false;
     plan.apply_with_subqueries(|node| {
         node.apply_expressions(|expr| {

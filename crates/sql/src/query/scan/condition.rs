@@ -290,6 +290,11 @@ fn is_alike(one: Type, other: Type) -> bool {
     one.unrounded() == other.unrounded() || are(is_integer) || are(|ty| matches!(ty, Type::Numeric { .. }))
 }
 
+/// Whether a cast never fails and leaves what is different different, in its order.
+fn keeps_all(from: Type, to: Type) -> bool {
+    (is_integer(from) || matches!(from, Type::Decimal { .. })) && to == Type::Numeric { typmod: None }
+}
+
 /// A column, and how it is compared.
 struct Side<'e> {
     column: usize,
@@ -325,7 +330,7 @@ impl<'e> Side<'e> {
                 let Expr::Cast { expr, from, to, .. } = computed.expr() else { return None };
                 let [argument] = call.args.as_slice() else { return None };
                 let (column, own) = column_of(argument)?;
-                let is_whole = matches!(expr.as_ref(), Expr::Cell { .. }) && is_alike(own, *from);
+                let is_whole = matches!(expr.as_ref(), Expr::Cell { .. }) && own == *from && keeps_all(own, *to);
                 is_whole.then_some((column, own, *to))?
             }
             plain => {

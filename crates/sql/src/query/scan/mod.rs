@@ -15,7 +15,9 @@ mod path;
 mod rows;
 
 use super::cells::data_type;
+use super::run::planning;
 use super::template::{filled, has_hole, hole_of};
+use super::text::text;
 use crate::error::SqlError;
 use crate::explain::{Estimate, Node};
 use crate::statistics::TableStatistics;
@@ -348,7 +350,11 @@ impl SnapshotScan {
             Condition::of(filter, &snapshot.table).is_some_and(|condition| self.scan.path.finds_by(&condition))
         };
         let (keyed, others): (Vec<&DfExpr>, Vec<&DfExpr>) = wanted.filters.iter().partition(is_key);
-        [keyed, others].map(|list| list.into_iter().map(ToString::to_string).collect())
+        let physical =
+            |filter: &DfExpr| planning().create_physical_expr(filter.clone(), &snapshot.schema.clone().to_dfschema()?);
+        // One with a hole has no values yet.
+        let shown = |filter: &DfExpr| physical(filter).map_or_else(|_| filter.to_string(), |filter| text(&filter));
+        [keyed, others].map(|list| list.into_iter().map(shown).collect())
     }
 
     /// The same scan in the order of an index; `None`: no index has it, or to read by it costs more.
@@ -438,7 +444,11 @@ impl SnapshotScan {
         let node = Node::new("Index Scan", estimate).being("Scan Direction", "Forward");
         let node = node.about(" using ", "Index Name", &index.def.name).on(table, table);
         let asked = self.texts().concat();
-        if asked.is_empty() { node } else { node.with("Filter", format!("({})", asked.join(" AND "))) }
+        match asked.as_slice() {
+            [] => node,
+            [one] => node.with("Filter", one.clone()),
+            several => node.with("Filter", format!("({})", several.join(" AND "))),
+        }
     }
 
     /// Rows that it looks at, estimated.
@@ -467,8 +477,8 @@ impl SnapshotScan {
         };
         let node = node.on(table, table);
         let all_of = |list: &[String]| match list {
-            [one] => format!("({one})"),
-            several => format!("(({}))", several.join(") AND (")),
+            [one] => one.clone(),
+            several => format!("({})", several.join(" AND ")),
         };
         let [keyed, others] = self.texts();
         let node = if keyed.is_empty() { node } else { node.with("Index Cond", all_of(&keyed)) };
