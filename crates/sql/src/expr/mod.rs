@@ -15,7 +15,9 @@ pub use advisory::KeyCall;
 pub use eval::{Frame, evaluate, test, truth};
 pub use one_of::{Lists, Members, Search};
 pub use sequence::{SequenceCall, SequenceRef, SessionSequences};
-pub use show::{show, show_value};
+pub use show::show;
+#[cfg(feature = "query")]
+pub use show::show_value;
 pub(crate) use sleep::is_asked as is_sleep;
 
 use crate::role::Access;

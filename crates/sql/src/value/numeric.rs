@@ -32,6 +32,7 @@ mod stored;
 mod sum;
 mod wire;
 
+#[cfg(feature = "query")]
 pub(crate) use stored::stored_of_key;
 pub use sum::NumericSum;
 pub(crate) use wire::{receive_decimal, receive_numeric, send_decimal, send_small_decimal, send_stored};

@@ -54,6 +54,7 @@ impl Numeric {
 }
 
 /// A stored form that has this key: with as few digits after the point as the number needs, or one more.
+#[cfg(feature = "query")]
 pub fn stored_of_key(key: &[u8]) -> Box<[u8]> {
     let mut stored = [key, &[0; 2]].concat();
     let view = View::of(&stored);
