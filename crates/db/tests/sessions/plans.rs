@@ -465,7 +465,8 @@ fn a_subquery_within_another_keeps_its_plan_for_the_rows_around_both() {
 #[test]
 fn a_plan_says_what_it_computes_by_names_and_values() {
     let world = World::new(
-        "CREATE TABLE t (id int PRIMARY KEY, s text, d date, n numeric, m numeric(10,2), f float8, iv interval);
+        "CREATE TABLE t (id int PRIMARY KEY, s text, d date, n numeric, m numeric(10,2), f float8, iv interval,
+                         na numeric[], ia interval[], j jsonb);
          CREATE TABLE u (id int PRIMARY KEY, t int, s text, f float8)",
     );
     let mut client = world.client();
@@ -488,6 +489,13 @@ fn a_plan_says_what_it_computes_by_names_and_values() {
             "Filter: ((a0 > 3) AND (a1 > 2026-01-01))",
         ),
         ("SELECT * FROM t WHERE n IN (1, 2.50)", "Filter: (n IN (1, 2.50))"),
+        ("SELECT * FROM t WHERE na IN ('{1.5}', '{2}')", "Filter: (na IN ('...'::numeric[], '...'::numeric[]))"),
+        ("SELECT * FROM t WHERE j IN ('{\"a\":1.0}', '[1.50]')", "Filter: (j IN ('...'::jsonb, '...'::jsonb))"),
+        (
+            "SELECT * FROM t WHERE ia IN ('{1 day}', '{2 days}')",
+            "Filter: (ia IN ('...'::interval[], '...'::interval[]))",
+        ),
+        ("SELECT * FROM t WHERE n = ALL ('{1.50,1.5}')", "Filter: (n = ALL ('{1.50,1.5}'))"),
     ] {
         let lines = explained(&mut client, "COSTS OFF", sql);
         assert!(lines.iter().any(|found| found == line), "{sql}: {lines:#?}");

@@ -561,6 +561,7 @@ impl Binder<'_> {
                 (left, array, Type::Timestamptz)
             }
             (Some(Type::Date | Type::Timestamp), Type::Timestamptz) => {
+                let left = beyond_timestamps(left, Type::Timestamptz);
                 let left = self.coerce(left, Type::Timestamptz, CastContext::Implicit)?;
                 (Bound::new(left, Type::Timestamptz), array, element)
             }

@@ -63,7 +63,8 @@ pub fn show(expr: &Expr, name: &dyn Fn(u16, u16) -> String) -> String {
         Expr::Given(id) => format!("${{{id}}}"),
         Expr::Quantified { operator, left, array, all, .. } => {
             let which = if *all { "ALL" } else { "ANY" };
-            format!("({} {} {which} ({}))", show(left, name), operator.op.symbol(), show(array, name))
+            let array = typed(array, Type::array_of(operator.right), name);
+            format!("({} {} {which} ({array}))", show(left, name), operator.op.symbol())
         }
         Expr::Env(value) => format!("{value:?}").to_lowercase(),
         Expr::Setting { name: setting, .. } => format!("current_setting({})", show(setting, name)),

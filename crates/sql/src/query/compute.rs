@@ -188,7 +188,7 @@ impl Key {
             Type::Numeric { .. } => stored_of_key(&key),
             // Neither months nor days of its own.
             Type::Interval => [&*key, &[0; 8]].concat().into(),
-            // Nothing that orders nothing.
+            // Without what orders nothing: it can be compared, and not be read.
             _ => [&*key, &[0; 4]].concat().into(),
         })
     }

@@ -7,6 +7,7 @@ use super::constants::shown;
 use super::lazy::junction;
 use crate::expr::{show, show_value};
 use crate::value::Datum;
+use crate::value::pgtype::format_type;
 use datafusion::arrow::datatypes::{DataType, TimeUnit};
 use datafusion::common::ScalarValue;
 use datafusion::logical_expr::Operator;
@@ -104,6 +105,10 @@ fn called(call: &ScalarFunctionExpr) -> String {
 fn value(scalar: &ScalarValue, key: Option<&Key>) -> String {
     let (ty, datum) = match (datum(scalar), key) {
         (Some(Datum::Null), _) => return "NULL".to_owned(),
+        // What a key leaves out of these says how their parts are written.
+        (Some(_), Some(key)) if matches!(key.ty(), Type::Jsonb | Type::Array(_) | Type::Vector(_)) => {
+            return format!("'...'::{}", format_type(key.ty()));
+        }
         (Some(datum), Some(key)) => (Some(key.ty()), key.value_of(datum)),
         (Some(datum), None) => (type_of(&scalar.data_type()), datum),
         (None, _) => return scalar.to_string(),
