@@ -321,8 +321,6 @@ mod tests {
         let keys = call(&Key::of(ty).expect("has a key"), ty, &[Value::Bytes(&a), Value::Bytes(&b)]);
         let cells = Cells::of(&keys).expect("binary");
         assert_eq!(cells.get(0), cells.get(1));
-        let value = Key::of(ty).expect("has a key").value_of(cells.get(0).into());
-        assert_eq!(Numeric::parse(b"1.5").expect("a number").to_stored(), value_bytes(value));
         let keys = call(
             &Key::of(Type::Float8).expect("has a key"),
             Type::Float8,
