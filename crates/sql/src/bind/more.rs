@@ -116,6 +116,12 @@ pub(crate) fn row_items(ast: &ast::Expr) -> Option<Vec<&ast::Expr>> {
 }
 
 /// Whether an array has no items, nor arrays that have any: `ARRAY[ARRAY[]]` has no dimensions.
+/// Whether what is of the second type is a moment by the session's zone where it is compared with the first one.
+fn is_moment_of(zoned: Option<Type>, local: Option<Type>) -> bool {
+    zoned.map(Type::unrounded) == Some(Type::Timestamptz)
+        && matches!(local.map(Type::unrounded), Some(Type::Date | Type::Timestamp))
+}
+
 fn holds_nothing(array: &ast::Array) -> bool {
     array.elem.iter().all(|item| matches!(item, ast::Expr::Array(inner) if holds_nothing(inner)))
 }
@@ -318,17 +324,16 @@ impl Binder<'_> {
 
     /// A timestamptz is compared with a date or timestamp as moments, by the session's zone.
     pub(super) fn moments_alike(&mut self, left: Bound, right: Bound) -> Bind<(Bound, Bound)> {
-        let local = |ty: Option<Type>| matches!(ty, Some(Type::Date | Type::Timestamp));
-        let zoned = Some(Type::Timestamptz);
-        let mut as_moment = |bound: Bound| -> Bind<Bound> {
-            let bound = beyond_timestamps(bound, Type::Timestamptz);
-            Ok(Bound::new(self.coerce(bound, Type::Timestamptz, CastContext::Implicit)?, Type::Timestamptz))
-        };
-        Ok(match (left.ty.map(Type::unrounded), right.ty.map(Type::unrounded)) {
-            (l, r) if l == zoned && local(r) => (left, as_moment(right)?),
-            (l, r) if r == zoned && local(l) => (as_moment(left)?, right),
+        Ok(match (is_moment_of(right.ty, left.ty), is_moment_of(left.ty, right.ty)) {
+            (true, _) => (self.as_moment(left)?, right),
+            (_, true) => (left, self.as_moment(right)?),
             _ => (left, right),
         })
+    }
+
+    fn as_moment(&mut self, bound: Bound) -> Bind<Bound> {
+        let bound = beyond_timestamps(bound, Type::Timestamptz);
+        Ok(Bound::new(self.coerce(bound, Type::Timestamptz, CastContext::Implicit)?, Type::Timestamptz))
     }
 
     /// A value as text where its text depends on the session.
@@ -553,19 +558,13 @@ impl Binder<'_> {
             },
             Some(_) => return Err(SqlError::new("42809", "op ANY/ALL (array) requires array on right side").into()),
         };
-        // Moments are compared with dates and local times by the session's zone, as where each stands alone.
-        let (left, array, element) = match (left.ty.map(Type::unrounded), element.unrounded()) {
-            (Some(Type::Timestamptz), Type::Date | Type::Timestamp) => {
-                let moments = Type::array_of(Type::Timestamptz);
-                let array = Bound::new(self.coerce(array, moments, CastContext::Implicit)?, moments);
-                (left, array, Type::Timestamptz)
-            }
-            (Some(Type::Date | Type::Timestamp), Type::Timestamptz) => {
-                let left = beyond_timestamps(left, Type::Timestamptz);
-                let left = self.coerce(left, Type::Timestamptz, CastContext::Implicit)?;
-                (Bound::new(left, Type::Timestamptz), array, element)
-            }
-            _ => (left, array, element),
+        let (left, array, element) = if is_moment_of(left.ty, Some(element)) {
+            let moments = Type::array_of(Type::Timestamptz);
+            (left, Bound::new(self.coerce(array, moments, CastContext::Implicit)?, moments), Type::Timestamptz)
+        } else if is_moment_of(Some(element), left.ty) {
+            (self.as_moment(left)?, array, element)
+        } else {
+            (left, array, element)
         };
         let operator = BinaryOperator::resolve(op, left.ty, Some(element))?;
         let left = self.coerce(left, operator.left, CastContext::Implicit)?;

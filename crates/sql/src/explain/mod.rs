@@ -103,6 +103,14 @@ impl Node {
         self
     }
 
+    /// Conditions that all hold, if there are any.
+    pub fn with_all(self, name: &'static str, conditions: &[String]) -> Node {
+        match conditions {
+            [] => self,
+            conditions => self.with(name, all_of(conditions)),
+        }
+    }
+
     pub fn listing(mut self, name: &'static str, values: Vec<String>) -> Node {
         self.properties.push(Property { name, value: Told::List(values), is_about: false });
         self
@@ -173,6 +181,14 @@ impl Node {
             None => node,
         };
         node.over(vec![source])
+    }
+}
+
+/// Conditions that all hold, as one.
+pub fn all_of(conditions: &[String]) -> String {
+    match conditions {
+        [one] => one.clone(),
+        several => format!("({})", several.join(" AND ")),
     }
 }
 

@@ -247,7 +247,7 @@ fn scan(query: &Query, step: &Step, of: Of<'_>, watched: Option<StepWatch>) -> N
     let mut node = unmeasured_scan(query, step, of);
     node.actual = watched.map(actual);
     if !step.conditions.is_empty() {
-        node = node.with("Filter", all_of(&step.conditions));
+        node = node.with_all("Filter", &step.conditions);
         if let Some(removed) = watched.map(|watched| watched.removed / watched.loops.max(1)).filter(|&n| n > 0) {
             node = node.counting("Rows Removed by Filter", removed);
         }
@@ -285,10 +285,7 @@ fn unmeasured_scan(query: &Query, step: &Step, of: Of<'_>) -> Node {
         };
         let node = Node::new("Index Scan", by_index(rows)).being("Scan Direction", told);
         let node = node.about(way, "Index Name", &index.def.name).on(name, alias);
-        match step.keyed.as_slice() {
-            [] => node,
-            keyed => node.with("Index Cond", all_of(keyed)),
-        }
+        node.with_all("Index Cond", &step.keyed)
     };
     match &step.access {
         Access::Unique { index, .. } => keyed(index, Direction::Forward, 1.0),
@@ -306,9 +303,7 @@ fn unmeasured_scan(query: &Query, step: &Step, of: Of<'_>) -> Node {
                 }
             });
             let node = Node::new("Index Union Scan", by_index(rows));
-            node.about(" using ", "Index Name", &names.join(", "))
-                .on(name, alias)
-                .with("Index Cond", all_of(&step.keyed))
+            node.about(" using ", "Index Name", &names.join(", ")).on(name, alias).with_all("Index Cond", &step.keyed)
         }
         Access::Scan => Node::new("Seq Scan", full).on(name, alias),
         Access::Series(_) => of_function("generate_series", alias, full),
@@ -337,11 +332,4 @@ fn index_of(access: &Access) -> Option<&Index> {
 fn of_function(name: &str, alias: &str, estimate: Estimate) -> Node {
     let node = Node::new("Function Scan", estimate).about(" on ", "Function Name", name).being("Alias", alias);
     if name == alias { node } else { node.adding(&format!(" {alias}")) }
-}
-
-fn all_of(conditions: &[String]) -> String {
-    match conditions {
-        [one] => one.clone(),
-        several => format!("({})", several.join(" AND ")),
-    }
 }

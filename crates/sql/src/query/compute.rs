@@ -16,6 +16,7 @@ use datafusion::common::{Result, ScalarValue};
 use datafusion::logical_expr::{
     ColumnarValue, Expr as DfExpr, ScalarFunctionArgs, ScalarUDFImpl, Signature, Volatility,
 };
+use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
 use freshet_engine::engine::Engine;
 use freshet_engine::schema::{Type, Value};
 use std::hash::{Hash, Hasher};
@@ -175,6 +176,12 @@ impl Key {
     pub fn of(ty: Type) -> Option<Key> {
         let ty = ty.unrounded();
         has_forms(ty).then(|| Key { ty, signature: takes_any(1) })
+    }
+
+    /// The key that an expression of a physical plan is, and of what.
+    pub fn within(expr: &Arc<dyn PhysicalExpr>) -> Option<(&Key, &Arc<dyn PhysicalExpr>)> {
+        let call = expr.downcast_ref::<ScalarFunctionExpr>()?;
+        Some((call.fun().inner().downcast_ref::<Key>()?, call.args().first()?))
     }
 
     pub fn ty(&self) -> Type {

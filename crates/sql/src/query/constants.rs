@@ -5,15 +5,13 @@
 //! | a column of an outer join that is constant before it | it is null where no row was found |
 //! | the key of a window's partitions that a filter or a literal makes constant | the window then misses the sort |
 
+use super::replace::{NodeOrder, Replace};
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::{DataType, FieldRef, Schema};
-use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{JoinType, Result};
-use datafusion::config::ConfigOptions;
 use datafusion::logical_expr::ColumnarValue;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::{Column, Literal, NoOp};
-use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::execution_plan::replace_children_if_necessary;
 use datafusion::physical_plan::filter::{FilterExec, FilterExecBuilder};
 use datafusion::physical_plan::joins::{HashJoinExec, NestedLoopJoinExec};
@@ -92,35 +90,16 @@ pub fn shown(expr: &Arc<dyn PhysicalExpr>) -> &Arc<dyn PhysicalExpr> {
 }
 
 /// The first rule of physical planning: filters, projections and the sides of outer joins keep to themselves what is constant.
-#[derive(Debug)]
-pub struct HideConstants;
+pub const HIDE_CONSTANTS: Replace = Replace { name: "hide_constants", order: NodeOrder::Up, with: hidden };
 
-impl PhysicalOptimizerRule for HideConstants {
-    fn optimize(&self, plan: Arc<dyn ExecutionPlan>, _: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
-        let hidden = plan.transform_up(|node| {
-            let replaced = if let Some(filter) = node.downcast_ref::<FilterExec>() {
-                let predicate = Hidden::of(filter.predicate().clone());
-                Some(Arc::new(FilterExecBuilder::from(filter).with_predicate(predicate).build()?)
-                    as Arc<dyn ExecutionPlan>)
-            } else if let Some(projection) = node.downcast_ref::<ProjectionExec>() {
-                without_literals(projection)?
-            } else {
-                without_constant_sides(&node)?
-            };
-            Ok(match replaced {
-                Some(replaced) => Transformed::yes(replaced),
-                None => Transformed::no(node),
-            })
-        })?;
-        Ok(hidden.data)
+fn hidden(node: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+    if let Some(filter) = node.downcast_ref::<FilterExec>() {
+        let predicate = Hidden::of(filter.predicate().clone());
+        return Ok(Some(Arc::new(FilterExecBuilder::from(filter).with_predicate(predicate).build()?)));
     }
-
-    fn name(&self) -> &str {
-        "hide_constants"
-    }
-
-    fn schema_check(&self) -> bool {
-        true
+    match node.downcast_ref::<ProjectionExec>() {
+        Some(projection) => without_literals(projection),
+        None => without_constant_sides(node),
     }
 }
 

@@ -388,11 +388,11 @@ impl Leaves<'_> {
         if wanted.is_volatile() || items.len() > SPELLED_OUT_MAX {
             return Ok(None);
         }
-        let compared = items.into_iter().map(|item| match negated {
+        let each = items.into_iter().map(|item| match negated {
             true => compared(expr.clone(), Operator::NotEq, item),
             false => compared(expr.clone(), Operator::Eq, item),
         });
-        Ok(if negated { conjunction(compared) } else { disjunction(compared) })
+        Ok(if negated { conjunction(each) } else { disjunction(each) })
     }
 
     /// A call of the evaluator, or the literal that the expression is.
@@ -467,31 +467,18 @@ const SPELLED_OUT_MAX: usize = 8;
 pub fn narrowed(ty: Type, op: Operator, of: Type, datum: &Datum) -> Option<(Operator, Datum)> {
     let (below, is_exact) = match (ty, of, datum.as_value()) {
         (Type::Decimal { precision, scale }, _, _) => {
-            let Term::Constant { unscaled, scale: own } = Term::constant(of, datum)? else {
-                return None;
-            };
-            let power = POWERS[usize::from(own.abs_diff(scale))];
-            let (below, is_exact) = match own <= scale {
-                true => (unscaled.checked_mul(power)?, true),
-                false => (unscaled.div_euclid(power), unscaled.rem_euclid(power) == 0),
-            };
-            if below.unsigned_abs() >= POWERS[usize::from(precision)].unsigned_abs() {
-                return None;
-            }
-            (Datum::Decimal(below), is_exact)
+            let (below, is_exact) = at_scale(scale, of, datum)?;
+            let fits = below.unsigned_abs() < POWERS[usize::from(precision)].unsigned_abs();
+            (fits.then_some(Datum::Decimal(below))?, is_exact)
         }
         (Type::Int2 | Type::Int4 | Type::Int8, Type::Decimal { .. } | Type::Numeric { .. }, _) => {
-            let Term::Constant { unscaled, scale } = Term::constant(of, datum)? else {
-                return None;
-            };
-            let power = POWERS[usize::from(scale)];
-            let below = i64::try_from(unscaled.div_euclid(power)).ok()?;
-            let is_in_range = match ty {
+            let (below, is_exact) = at_scale(0, of, datum)?;
+            let fits = match ty {
                 Type::Int2 => i16::try_from(below).is_ok(),
                 Type::Int4 => i32::try_from(below).is_ok(),
                 _ => true,
             };
-            (is_in_range.then_some(Datum::Int(below))?, unscaled.rem_euclid(power) == 0)
+            (fits.then_some(Datum::Int(i64::try_from(below).ok()?))?, is_exact)
         }
         // The ends of the range stand for the infinities.
         (Type::Date, Type::Timestamp, Value::Int(us)) if !matches!(us, i64::MIN | i64::MAX) => {
@@ -506,6 +493,18 @@ pub fn narrowed(ty: Type, op: Operator, of: Type, datum: &Datum) -> Option<(Oper
         _ => return None,
     };
     Some((op, below))
+}
+
+/// The greatest number of a scale that is not above this one, in units of that scale, and whether it is this one.
+fn at_scale(scale: u8, of: Type, number: &Datum) -> Option<(i128, bool)> {
+    let Term::Constant { unscaled, scale: own } = Term::constant(of, number)? else {
+        return None;
+    };
+    let power = POWERS[usize::from(own.abs_diff(scale))];
+    match own <= scale {
+        true => Some((unscaled.checked_mul(power)?, true)),
+        false => Some((unscaled.div_euclid(power), unscaled.rem_euclid(power) == 0)),
+    }
 }
 
 /// What the value is written as in a plan.

@@ -12,13 +12,11 @@
 //!
 //! It is the last rule that looks at sorts: nothing after it moves rows.
 
+use super::replace::{NodeOrder, Replace};
 use super::scan::{First, SnapshotScan, SortKey};
 use datafusion::arrow::compute::SortOptions;
 use datafusion::common::Result;
-use datafusion::common::tree_node::{Transformed, TreeNode};
-use datafusion::config::ConfigOptions;
 use datafusion::physical_expr::expressions::Column;
-use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
 use datafusion::physical_plan::coop::CooperativeExec;
@@ -31,29 +29,14 @@ use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMerge
 use std::sync::Arc;
 
 /// The rule by which first rows are read in an index's order.
-#[derive(Debug)]
-pub struct FirstRows;
-
-impl PhysicalOptimizerRule for FirstRows {
-    fn optimize(&self, plan: Arc<dyn ExecutionPlan>, _: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
-        let read = plan.transform_down(|node| {
-            let read = match first_rows(&node)? {
-                None => extreme(&node)?,
-                read => read,
-            };
-            Ok(read.map_or_else(|| Transformed::no(node), Transformed::yes))
-        })?;
-        Ok(read.data)
-    }
-
-    fn name(&self) -> &str {
-        "first_rows"
-    }
-
-    fn schema_check(&self) -> bool {
-        true
-    }
-}
+pub const FIRST_ROWS: Replace = Replace {
+    name: "first_rows",
+    order: NodeOrder::Down,
+    with: |node| match first_rows(node)? {
+        None => extreme(node),
+        read => Ok(read),
+    },
+};
 
 /// In place of a sort that gives its first rows only, also of one in parts.
 fn first_rows(node: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>> {

@@ -11,17 +11,16 @@
 //! 3. A plan that is kept runs with rows of its own each time ([`Recursion::fresh`]).
 
 use super::apply::ApplyExec;
+use super::replace::{NodeOrder, Replace};
 use datafusion::arrow::array::{BooleanArray, RecordBatch, RecordBatchOptions};
 use datafusion::arrow::compute::filter_record_batch;
 use datafusion::arrow::datatypes::{Schema, SchemaRef};
 use datafusion::arrow::row::{RowConverter, SortField};
 use datafusion::common::Result;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
-use datafusion::config::ConfigOptions;
 use datafusion::execution::TaskContext;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
-use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::coop::CooperativeExec;
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType, reset_plan_states};
 use datafusion::physical_plan::recursive_query::RecursiveQueryExec;
@@ -54,26 +53,14 @@ fn is_reading(name: &str, recursion: &str) -> bool {
 }
 
 /// The rule that replaces recursions that DataFusion's exec does not run.
-#[derive(Debug)]
-pub struct OwnRecursions;
-
-impl PhysicalOptimizerRule for OwnRecursions {
-    fn optimize(&self, plan: Arc<dyn ExecutionPlan>, _: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
-        let replaced = plan.transform_up(|node| {
-            let own = node.downcast_ref::<RecursiveQueryExec>().map(Recursion::of).transpose()?.flatten();
-            Ok(own.map_or_else(|| Transformed::no(node), |own| Transformed::yes(Arc::new(own) as _)))
-        })?;
-        Ok(replaced.data)
-    }
-
-    fn name(&self) -> &str {
-        "own_recursions"
-    }
-
-    fn schema_check(&self) -> bool {
-        true
-    }
-}
+pub const OWN_RECURSIONS: Replace = Replace {
+    name: "own_recursions",
+    order: NodeOrder::Up,
+    with: |node| {
+        let own = node.downcast_ref::<RecursiveQueryExec>().map(Recursion::of).transpose()?.flatten();
+        Ok(own.map(|own| Arc::new(own) as Arc<dyn ExecutionPlan>))
+    },
+};
 
 /// The rows of the last step.
 type Work = Arc<Mutex<Vec<RecordBatch>>>;

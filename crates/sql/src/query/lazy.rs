@@ -1,6 +1,6 @@
 //! Which rows is the right side of AND and OR asked for? Those that the left side leaves open, as PostgreSQL does: `b = 0 OR a / b > 1` divides by no 0.
 //!
-//! DataFusion computes both sides of a whole batch and then joins them. [`LazySides`], the last rule of physical planning, so after whatever merged
+//! DataFusion computes both sides of a whole batch and then joins them. [`LAZY_SIDES`], the last rule of physical planning, so after whatever merged
 //! or moved conditions, finds sides that may fail:
 //!
 //! | where | what becomes of it |
@@ -12,6 +12,7 @@
 use super::compute::{Computed, OnlyRow};
 use super::constants::shown;
 use super::lookup::IndexLookupJoin;
+use super::replace::{NodeOrder, Replace};
 use crate::expr::Expr;
 use datafusion::arrow::array::{BooleanArray, RecordBatch};
 use datafusion::arrow::compute::{and_kleene, or_kleene};
@@ -19,13 +20,11 @@ use datafusion::arrow::datatypes::{DataType, Schema};
 use datafusion::common::Result;
 use datafusion::common::cast::as_boolean_array;
 use datafusion::common::tree_node::{Transformed, TreeNode};
-use datafusion::config::ConfigOptions;
 use datafusion::logical_expr::{ColumnarValue, Operator, ScalarUDF};
 use datafusion::physical_expr::expressions::{BinaryExpr, Column, InListExpr};
 use datafusion::physical_expr::utils::{collect_columns, conjunction, split_conjunction};
 use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
 use datafusion::physical_expr_common::physical_expr::is_volatile;
-use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::filter::{FilterExec, FilterExecBuilder};
 use datafusion::physical_plan::joins::utils::JoinFilter;
@@ -35,26 +34,7 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 /// The rule by which sides of AND and OR are computed only where they are asked for.
-#[derive(Debug)]
-pub struct LazySides;
-
-impl PhysicalOptimizerRule for LazySides {
-    fn optimize(&self, plan: Arc<dyn ExecutionPlan>, _: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
-        let lazy = plan.transform_up(|node| {
-            let replaced = with_lazy_sides(&node)?;
-            Ok(replaced.map_or_else(|| Transformed::no(node), Transformed::yes))
-        })?;
-        Ok(lazy.data)
-    }
-
-    fn name(&self) -> &str {
-        "lazy_sides"
-    }
-
-    fn schema_check(&self) -> bool {
-        true
-    }
-}
+pub const LAZY_SIDES: Replace = Replace { name: "lazy_sides", order: NodeOrder::Up, with: with_lazy_sides };
 
 fn with_lazy_sides(node: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
     if let Some(filter) = node.downcast_ref::<FilterExec>() {

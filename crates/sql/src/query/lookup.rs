@@ -1,6 +1,6 @@
 //! When is a join better done row by row? When few rows meet a large table that has an index on what they are joined by: each row looks up its own.
 //!
-//! DataFusion plans a hash join of every equality. [`LookUp`], a rule of physical planning, puts an [`IndexLookupJoin`] in its place where
+//! DataFusion plans a hash join of every equality. [`LOOK_UP`], a rule of physical planning, puts an [`IndexLookupJoin`] in its place where
 //! the side that would be kept in memory is estimated to be much smaller than the table that would be read past it.
 //!
 //! | join | of the small side | of the table |
@@ -14,10 +14,11 @@
 
 use super::compute::readable;
 use super::fault::carried;
+use super::replace::{NodeOrder, Replace};
 use super::scan::{Finder, SnapshotScan};
 use super::text::text;
 use crate::error::SqlError;
-use crate::explain::{Actual, ENTRY_COST, Estimate, Node, Property, ROW_COST, Told};
+use crate::explain::{Actual, ENTRY_COST, Estimate, Node, Property, ROW_COST, Told, all_of};
 use crate::value::Datum;
 use datafusion::arrow::array::{
     Array, ArrayRef, BooleanArray, RecordBatch, RecordBatchOptions, UInt32Array, new_null_array,
@@ -27,11 +28,9 @@ use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::common::stats::Precision;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{DataFusionError, JoinSide, JoinType, NullEquality, Result, ScalarValue, Statistics};
-use datafusion::config::ConfigOptions;
 use datafusion::execution::TaskContext;
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
-use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::coop::CooperativeExec;
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
 use datafusion::physical_plan::joins::HashJoinExec;
@@ -60,28 +59,13 @@ const ELEMENTS: f64 = 10.0;
 const ROWS_OF_LEASE: usize = 512;
 
 /// The rule that puts lookups in the place of hash joins.
-#[derive(Debug)]
-pub struct LookUp;
+pub const LOOK_UP: Replace = Replace { name: "look_up", order: NodeOrder::Up, with: looked_up };
 
-impl PhysicalOptimizerRule for LookUp {
-    fn optimize(&self, plan: Arc<dyn ExecutionPlan>, _: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
-        let replaced = plan.transform_up(|node| {
-            let Some(join) = node.downcast_ref::<HashJoinExec>() else { return Ok(Transformed::no(node)) };
-            if let Some(join) = IndexLookupJoin::of(join) {
-                return Ok(Transformed::yes(Arc::new(join) as Arc<dyn ExecutionPlan>));
-            }
-            let swapped = looked_up_swapped(join)?;
-            Ok(swapped.map_or_else(|| Transformed::no(node), Transformed::yes))
-        })?;
-        Ok(replaced.data)
-    }
-
-    fn name(&self) -> &str {
-        "look_up"
-    }
-
-    fn schema_check(&self) -> bool {
-        true
+fn looked_up(node: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+    let Some(join) = node.downcast_ref::<HashJoinExec>() else { return Ok(None) };
+    match IndexLookupJoin::of(join) {
+        Some(join) => Ok(Some(Arc::new(join))),
+        None => looked_up_swapped(join),
     }
 }
 
@@ -257,8 +241,7 @@ impl IndexLookupJoin {
             let (column, expr) = &self.pairs[at];
             format!("({} = {})", self.inner.table().def.columns[*column].name, text(expr))
         });
-        let keys: Vec<String> = keys.collect();
-        let keys = if let [one] = keys.as_slice() { one.clone() } else { format!("({})", keys.join(" AND ")) };
+        let keys = all_of(&keys.collect::<Vec<_>>());
         inner.properties.insert(0, Property { name: "Index Cond", value: Told::Text(keys), is_about: false });
         if outer.actual.is_some() {
             let loops = self.counts.keys.load(Ordering::Relaxed);

@@ -79,6 +79,7 @@ mod per_row;
 mod plan;
 mod ranged;
 mod recursion;
+mod replace;
 mod rules;
 mod run;
 mod scan;

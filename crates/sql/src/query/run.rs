@@ -12,17 +12,17 @@
 
 use super::apply::plans_within;
 use super::asked::AskedGroups;
-use super::constants::HideConstants;
+use super::constants::HIDE_CONSTANTS;
 use super::estimate::snapshot_of;
 use super::exchange::spread;
 use super::fault::sql_error;
-use super::first::FirstRows;
+use super::first::FIRST_ROWS;
 use super::fold::Fold;
 use super::gather::Gather;
 use super::interrupt::{Stopped, interruptible};
-use super::iterate::OwnRecursions;
-use super::lazy::LazySides;
-use super::lookup::LookUp;
+use super::iterate::OWN_RECURSIONS;
+use super::lazy::LAZY_SIDES;
+use super::lookup::LOOK_UP;
 use super::order;
 use super::rules::mended;
 use super::sorted::{KeepActs, KeepSorts};
@@ -222,10 +222,10 @@ fn state(parts: usize) -> SessionState {
     // Filters moved once more: scans do not take them, and it finds a column by its name, which may be another table's.
     let wanted = |rule: &&Arc<dyn PhysicalOptimizerRule + Send + Sync>| !rule.name().starts_with("FilterPushdown");
     let mut rules: Vec<_> = state.physical_optimizers().iter().filter(wanted).cloned().collect();
-    rules.insert(0, Arc::new(HideConstants));
+    rules.insert(0, Arc::new(HIDE_CONSTANTS));
     // Sides are chosen before, and how rows are spread after.
     let sides = rules.iter().position(|rule| rule.name() == "join_selection").map_or(rules.len(), |at| at + 1);
-    rules.insert(sides, Arc::new(LookUp));
+    rules.insert(sides, Arc::new(LOOK_UP));
     // Before joins of rows are looked at, as those of groups are made of them.
     rules.insert(sides, Arc::new(AskedGroups));
     if let Some(settled) = rules.iter().position(|rule| rule.name() == "EnsureRequirements") {
@@ -234,9 +234,9 @@ fn state(parts: usize) -> SessionState {
     for rule in rules.iter_mut().filter(|rule| rule.name() == "ProjectionPushdown") {
         *rule = Arc::new(KeepActs(Arc::clone(rule)));
     }
-    rules.push(Arc::new(FirstRows));
-    rules.push(Arc::new(LazySides));
-    rules.push(Arc::new(OwnRecursions));
+    rules.push(Arc::new(FIRST_ROWS));
+    rules.push(Arc::new(LAZY_SIDES));
+    rules.push(Arc::new(OWN_RECURSIONS));
     let logical = mended(state.optimizers());
     SessionStateBuilder::new_from_existing(state)
         .with_optimizer_rules(logical)

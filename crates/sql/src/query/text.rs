@@ -53,6 +53,9 @@ pub fn text(expr: &Arc<dyn PhysicalExpr>) -> String {
         let not = if list.negated() { "NOT " } else { "" };
         return format!("({} {not}IN ({}))", text(list.expr()), items.join(", "));
     }
+    if let Some((_, argument)) = Key::within(expr) {
+        return text(argument);
+    }
     if let Some(call) = expr.downcast_ref::<ScalarFunctionExpr>() {
         return called(call);
     }
@@ -78,23 +81,15 @@ fn chained(expr: &Arc<dyn PhysicalExpr>, op: Operator, parts: &mut Vec<String>) 
 
 /// What an expression is compared with: a literal beside a key is one.
 fn beside(expr: &Arc<dyn PhysicalExpr>, other: &Arc<dyn PhysicalExpr>) -> String {
-    match (expr.downcast_ref::<Literal>(), key_of(other)) {
-        (Some(literal), Some(key)) => value(literal.value(), Some(key)),
+    match (expr.downcast_ref::<Literal>(), Key::within(other)) {
+        (Some(literal), Some((key, _))) => value(literal.value(), Some(key)),
         _ => text(expr),
     }
 }
 
-fn key_of(expr: &Arc<dyn PhysicalExpr>) -> Option<&Key> {
-    expr.downcast_ref::<ScalarFunctionExpr>()?.fun().inner().downcast_ref::<Key>()
-}
-
 fn called(call: &ScalarFunctionExpr) -> String {
-    let function = call.fun().inner();
-    if let (Some(_), [of]) = (function.downcast_ref::<Key>(), call.args()) {
-        return text(of);
-    }
     let argument = |at: u16| call.args().get(usize::from(at)).map_or_else(String::new, text);
-    if let Some(computed) = function.downcast_ref::<Computed>() {
+    if let Some(computed) = call.fun().inner().downcast_ref::<Computed>() {
         return show(computed.expr(), &|_, column| argument(column));
     }
     let arguments: Vec<String> = call.args().iter().map(text).collect();

@@ -443,12 +443,7 @@ impl SnapshotScan {
         let table = &self.scan.table.def.name;
         let node = Node::new("Index Scan", estimate).being("Scan Direction", "Forward");
         let node = node.about(" using ", "Index Name", &index.def.name).on(table, table);
-        let asked = self.texts().concat();
-        match asked.as_slice() {
-            [] => node,
-            [one] => node.with("Filter", one.clone()),
-            several => node.with("Filter", format!("({})", several.join(" AND "))),
-        }
+        node.with_all("Filter", &self.texts().concat())
     }
 
     /// Rows that it looks at, estimated.
@@ -476,13 +471,8 @@ impl SnapshotScan {
             }
         };
         let node = node.on(table, table);
-        let all_of = |list: &[String]| match list {
-            [one] => one.clone(),
-            several => format!("({})", several.join(" AND ")),
-        };
         let [keyed, others] = self.texts();
-        let node = if keyed.is_empty() { node } else { node.with("Index Cond", all_of(&keyed)) };
-        if others.is_empty() { node } else { node.with("Filter", all_of(&others)) }
+        node.with_all("Index Cond", &keyed).with_all("Filter", &others)
     }
 }
 
@@ -562,10 +552,7 @@ impl ExecutionPlan for SnapshotScan {
     }
 
     fn execute(&self, partition: usize, _: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
-        let Some(reader) = self.reader.clone() else {
-            return Err(DataFusionError::Internal("a plan without a snapshot is only shown".to_owned()));
-        };
-        let progress = Progress::new(self.scan.clone(), reader, partition);
+        let progress = Progress::new(self.scan.clone(), self.reader()?.clone(), partition);
         let batches = futures::stream::try_unfold(progress, |mut progress| async move {
             Ok(progress.next_batch()?.map(|batch| (batch, progress)))
         });

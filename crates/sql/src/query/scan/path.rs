@@ -12,7 +12,7 @@ use crate::value::operator::BinaryOp;
 use datafusion::arrow::compute::SortOptions;
 use datafusion::arrow::datatypes::Schema;
 use datafusion::physical_expr::expressions::Column as PhysicalColumn;
-use datafusion::physical_expr::{PhysicalExpr, PhysicalSortExpr, ScalarFunctionExpr};
+use datafusion::physical_expr::{PhysicalExpr, PhysicalSortExpr};
 use freshet_engine::catalog::{Index, IndexKind};
 use freshet_engine::schema::{KeyBuf, KeyPart, Type};
 use freshet_engine::txn::Direction;
@@ -31,8 +31,8 @@ pub struct SortKey {
 impl SortKey {
     /// `None`: it is computed.
     pub fn of(expr: &Arc<dyn PhysicalExpr>, options: SortOptions) -> Option<SortKey> {
-        let column = match keyed(expr) {
-            Some(argument) => argument.downcast_ref::<PhysicalColumn>()?,
+        let column = match Key::within(expr) {
+            Some((_, argument)) => argument.downcast_ref::<PhysicalColumn>()?,
             None => expr.downcast_ref::<PhysicalColumn>()?,
         };
         Some(SortKey { place: column.index(), options, expr: expr.clone() })
@@ -45,7 +45,7 @@ impl SortKey {
     /// Over rows of this schema.
     fn sort_expr(&self, schema: &Schema) -> PhysicalSortExpr {
         let column: Arc<dyn PhysicalExpr> = Arc::new(PhysicalColumn::new(schema.field(self.place).name(), self.place));
-        let expr = match keyed(&self.expr) {
+        let expr = match Key::within(&self.expr) {
             Some(_) => self.expr.clone().with_new_children(vec![column]).expect("invariant: a key has one argument"),
             None => column,
         };
@@ -58,18 +58,11 @@ impl SortKey {
             matches!(ty.unrounded(), Type::Bool | Type::Int2 | Type::Int4 | Type::Int8 | Type::Decimal { .. });
         let of_time = matches!(ty.unrounded(), Type::Date | Type::Time | Type::Timestamp | Type::Timestamptz);
         let of_bytes = matches!(ty, Type::Text | Type::Varchar(_) | Type::Uuid | Type::Bytea);
-        match keyed(&self.expr) {
+        match Key::within(&self.expr) {
             Some(_) => Key::of(ty).is_some(),
             None => of_numbers || of_time || of_bytes,
         }
     }
-}
-
-/// What a key is of.
-fn keyed(expr: &Arc<dyn PhysicalExpr>) -> Option<&Arc<dyn PhysicalExpr>> {
-    let call = expr.downcast_ref::<ScalarFunctionExpr>()?;
-    call.fun().inner().downcast_ref::<Key>()?;
-    call.args().first()
 }
 
 /// The first rows of an order.

@@ -40,7 +40,7 @@ pub struct Scan {
     is_in_order: bool,
     pub schema: SchemaRef,
     pub partitions: usize,
-    /// What a full scan copies of a row.
+    /// What is copied of a row where the whole table is read.
     picks: RowPicks,
     /// Variable-length columns that are given.
     given: Vec<usize>,
@@ -77,6 +77,7 @@ impl Scan {
         conditions.iter().for_each(|c| c.columns(&mut looked_at));
         let is_own = |c: &usize| *c < table.def.columns.len();
         let picked = looked_at.iter().chain(&columns).copied().filter(is_own);
+        let picked = picked.filter(|_| matches!(path, Path::All));
         let picks = RowPicks::of(table, picked.map(|c| c as u16));
         let variable = |c: &usize| is_own(c) && table.layout.column_type(*c).is_variable();
         let given = columns.iter().copied().filter(variable).collect();
