@@ -396,8 +396,8 @@ impl Session {
     }
 
     /// Starts loading what a run with these parameters will want: for a program that knows several statements at a time, as an event loop with many
-    /// sessions does. The cache misses of statements that are known together then overlap. It says nothing about the outcome, may be left
-    /// out, and does nothing for a statement that is not one row by its integer key.
+    /// sessions does. The cache misses of statements that are known together then overlap, most if it is said for a group of them one after the other.
+    /// It says nothing about the outcome, may be left out, and does nothing for a statement that is not one row by its integer key.
     ///
     /// ```
     /// # use freshet_db::{Ahead, Database, IntoDatum, Options};

@@ -3,18 +3,28 @@
 
 use super::{Answer, Completion};
 use crate::error::BenchError;
+use freshet_db::Ahead;
 use std::collections::VecDeque;
 
-/// Operations that are known before the oldest of them runs, and those of them whose row is on its way: what an event loop finds readable at a time.
-const KNOWN: usize = 16;
-const NEAR: usize = 8;
+/// Operations whose loads are asked for at a time: a processor that finds the pages of several lines side by side waits for each where an operation runs
+/// in between. An event loop finds some such groups readable.
+const GROUP: usize = 8;
+/// Operations that are known before the oldest of them runs: a group whose rows were asked for, and one that can wait for its entries.
+const KNOWN: usize = 2 * GROUP;
 
-/// Operations that were submitted and have not run, oldest first.
-pub struct Known<T>(VecDeque<T>);
+/// Operations that were submitted and have not run, oldest first: those whose rows are on their way, a group whose entries are, and those that come to be the
+/// next one.
+pub struct Known<T> {
+    all: VecDeque<T>,
+    /// The last ones, for which nothing was asked yet.
+    fresh: usize,
+    /// Those before them, of which only entries were.
+    with_entry: usize,
+}
 
 impl<T> Default for Known<T> {
     fn default() -> Known<T> {
-        Known(VecDeque::new())
+        Known { all: VecDeque::new(), fresh: 0, with_entry: 0 }
     }
 }
 
@@ -24,22 +34,33 @@ impl<T> Known<T> {
         sessions > 2 * KNOWN
     }
 
-    /// One more, whose entry is on its way; `load_row` is for the one that is near by now. The oldest, if its turn has come.
-    pub fn learn(&mut self, one: T, load_row: impl FnOnce(&T)) -> Option<T> {
-        self.0.push_back(one);
-        if let Some(near) = self.0.len().checked_sub(1 + NEAR) {
-            load_row(&self.0[near]);
+    /// One more. The oldest, if its turn has come.
+    pub fn learn(&mut self, one: T, load: impl FnMut(&T, Ahead)) -> Option<T> {
+        self.all.push_back(one);
+        self.fresh += 1;
+        if self.fresh == GROUP {
+            self.load(load);
         }
-        if self.0.len() > KNOWN { self.0.pop_front() } else { None }
+        if self.all.len() > KNOWN { self.all.pop_front() } else { None }
     }
 
-    /// `load_row` for those that were not near yet.
-    pub fn load_rest(&self, load_row: impl FnMut(&T)) {
-        self.0.iter().skip(self.0.len().saturating_sub(NEAR)).for_each(load_row);
+    /// Rows of those whose entries were asked for, and entries of those that are fresh.
+    fn load(&mut self, mut load: impl FnMut(&T, Ahead)) {
+        let fresh = self.all.len() - self.fresh;
+        self.all.range(fresh - self.with_entry..fresh).for_each(|one| load(one, Ahead::Row));
+        self.all.range(fresh..).for_each(|one| load(one, Ahead::Entry));
+        (self.with_entry, self.fresh) = (self.fresh, 0);
+    }
+
+    /// For all that are known: their turn comes now.
+    pub fn load_rest(&mut self, mut load: impl FnMut(&T, Ahead)) {
+        self.load(&mut load);
+        self.load(&mut load);
+        self.with_entry = 0;
     }
 
     pub fn take_oldest(&mut self) -> Option<T> {
-        self.0.pop_front()
+        self.all.pop_front()
     }
 }
 
@@ -86,6 +107,42 @@ impl<D: Copy> Pending<D> {
     fn take_durable(&mut self, done: &mut Vec<Completion>, is_durable: impl Fn(D) -> bool) {
         while let Some((_, completion)) = self.flying.pop_front_if(|(when, _)| is_durable(*when)) {
             done.push(completion);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::RefCell;
+
+    /// What was done to an operation: its entry asked for, its row, run.
+    fn check(done: &RefCell<Vec<Vec<char>>>, one: usize) {
+        done.borrow_mut()[one].push('!');
+        assert_eq!(done.borrow()[one], ['E', 'R', '!'], "operation {one}");
+    }
+
+    #[test]
+    fn each_is_loaded_once_step_by_step_and_in_groups_before_it_runs() {
+        for count in [1, GROUP - 1, GROUP, KNOWN, KNOWN + 1, 3 * GROUP + 3, 100] {
+            let done = RefCell::new(vec![Vec::new(); count]);
+            let load = |one: &usize, what| done.borrow_mut()[*one].push(if what == Ahead::Entry { 'E' } else { 'R' });
+            let mut known = Known::default();
+            for one in 0..count {
+                let mut loads = 0;
+                let oldest = known.learn(one, |one, what| {
+                    loads += 1;
+                    load(one, what);
+                });
+                assert!(loads == 0 || loads % GROUP == 0, "{loads} of {count}");
+                assert_eq!(oldest, one.checked_sub(KNOWN));
+                oldest.into_iter().for_each(|oldest| check(&done, oldest));
+            }
+            known.load_rest(load);
+            while let Some(oldest) = known.take_oldest() {
+                check(&done, oldest);
+            }
+            assert!(done.borrow().iter().all(|done| done.len() == 3));
         }
     }
 }

@@ -212,13 +212,11 @@ impl EmbeddedDriver<'_> {
 
     fn learn(&mut self, session: usize, op: &Op<'_>, say: Say) -> Result<(), BenchError> {
         let statement = prepared(&mut self.statements, &mut self.sessions[session], say, self.tables)?;
-        let prepared = self.statements.at(statement);
         let mut parameters = self.spare.pop().unwrap_or_default();
         bind(op, self.tables, &mut parameters);
-        self.sessions[session].load_ahead(prepared, &parameters, Ahead::Entry);
         let (statements, sessions) = (&self.statements, &self.sessions);
         let asked = Asked { session, say, statement, parameters };
-        match self.known.learn(asked, |near| load_row(statements, sessions, near)) {
+        match self.known.learn(asked, |one, what| load_ahead(statements, sessions, one, what)) {
             Some(oldest) => self.run_known(oldest),
             None => Ok(()),
         }
@@ -284,9 +282,9 @@ fn prepared(
     statements.place(say, || session.prepare(&say.text(tables)))
 }
 
-fn load_row(statements: &Statements<Statement>, sessions: &[Session], near: &Asked) {
-    let Asked { session, statement, parameters, .. } = near;
-    sessions[*session].load_ahead(statements.at(*statement), parameters, Ahead::Row);
+fn load_ahead(statements: &Statements<Statement>, sessions: &[Session], asked: &Asked, what: Ahead) {
+    let Asked { session, statement, parameters, .. } = asked;
+    sessions[*session].load_ahead(statements.at(*statement), parameters, what);
 }
 
 fn not_prepared() -> BenchError {
@@ -353,7 +351,7 @@ impl Driver for EmbeddedDriver<'_> {
 
     fn completions(&mut self, wait: bool, done: &mut Vec<Completion>) -> Result<(), BenchError> {
         let (statements, sessions) = (&self.statements, &self.sessions);
-        self.known.load_rest(|near| load_row(statements, sessions, near));
+        self.known.load_rest(|one, what| load_ahead(statements, sessions, one, what));
         while let Some(oldest) = self.known.take_oldest() {
             self.run_known(oldest)?;
         }

@@ -299,6 +299,7 @@ mod tests {
     use crate::value::{Clock, Datum};
     use datafusion::arrow::array::Int32Array;
     use datafusion::arrow::datatypes::Field;
+    use datafusion::config::ConfigOptions;
     use datafusion::physical_expr::expressions::Literal;
     use freshet_engine::schema::Type;
 

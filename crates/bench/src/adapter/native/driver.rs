@@ -67,9 +67,8 @@ impl<'a> NativeDriver<'a> {
         let mut own = self.spare.pop().unwrap_or_default();
         own.clear();
         own.extend_from_slice(cells);
-        self.tables.load_ahead(&self.sessions[session], &op, &own, Ahead::Entry);
         let (tables, sessions) = (&self.tables, &self.sessions);
-        match self.known.learn(Asked { session, op, cells: own }, |near| load_row(tables, sessions, near)) {
+        match self.known.learn(Asked { session, op, cells: own }, |one, what| load_ahead(tables, sessions, one, what)) {
             Some(oldest) => self.run_known(oldest),
             None => Ok(()),
         }
@@ -137,9 +136,9 @@ impl<'a> NativeDriver<'a> {
     }
 }
 
-fn load_row(tables: &Tables, sessions: &[Session], near: &Asked) {
-    let Asked { session, op, cells } = near;
-    tables.load_ahead(&sessions[*session], op, cells, Ahead::Row);
+fn load_ahead(tables: &Tables, sessions: &[Session], asked: &Asked, what: Ahead) {
+    let Asked { session, op, cells } = asked;
+    tables.load_ahead(&sessions[*session], op, cells, what);
 }
 
 /// One row by its key, without what it borrows: its cells apart.
@@ -165,7 +164,7 @@ impl Driver for NativeDriver<'_> {
     }
 
     fn completions(&mut self, wait: bool, done: &mut Vec<Completion>) -> Result<(), BenchError> {
-        self.known.load_rest(|near| load_row(&self.tables, &self.sessions, near));
+        self.known.load_rest(|one, what| load_ahead(&self.tables, &self.sessions, one, what));
         while let Some(oldest) = self.known.take_oldest() {
             self.run_known(oldest)?;
         }
