@@ -12,8 +12,7 @@ use freshet_db::{Ahead, Type};
 use std::collections::VecDeque;
 use std::ops::Range;
 
-/// Binds from the one whose turn it is to the furthest that is looked at; and those of them whose entry has had time to come. Both are looked at in groups,
-/// once half of them have had their turn: a processor that finds the pages of several lines side by side waits for each where a statement runs in between.
+/// Binds between the one whose turn it is and the furthest that is looked at; and those of them whose entry has had time to come.
 const FAR: usize = 16;
 const NEAR: usize = 8;
 
@@ -60,7 +59,7 @@ impl Lookahead {
         });
     }
 
-    /// If it is time for more, calls `found` with each whole Bind up to the furthest that was not looked at yet; the key, if it has one.
+    /// Calls `found` with each whole Bind up to the furthest that was not looked at yet; the key, if it has one.
     fn look_far(
         &mut self,
         bind: Frame,
@@ -73,8 +72,7 @@ impl Lookahead {
             self.seen = self.taken + bind.length as u64;
             self.sights.push_back(None);
         }
-        let is_due = self.sights.len() <= FAR / 2;
-        while is_due && self.sights.len() < FAR {
+        while self.sights.len() < FAR {
             let rest = &input[self.place(self.seen)..];
             let Ok(Some(frame)) = frame::peek(rest, message_bytes_max) else { return };
             let Some(bytes) = rest.get(..frame.length) else { return };
@@ -92,10 +90,9 @@ impl Lookahead {
         }
     }
 
-    /// The same with the names and keys of those that came near.
+    /// Calls `found` with the names and keys of those that came near.
     fn look_near(&mut self, input: &[u8], mut found: impl FnMut(&[u8], i64)) {
-        let is_due = self.near <= NEAR / 2;
-        while is_due && self.near < NEAR.min(self.sights.len()) {
+        while self.near < NEAR.min(self.sights.len()) {
             if let Some(Sight { key, name }) = &self.sights[self.near] {
                 found(&input[self.place(name.start)..self.place(name.end)], *key);
             }
@@ -180,15 +177,12 @@ mod tests {
             if frame.kind == b'B' {
                 let found = looked(&mut lookahead, &input[at..]);
                 turns += 1;
-                for (all, found, most) in [(&mut far, &found[0], FAR), (&mut near, &found[1], NEAR)] {
-                    all.extend_from_slice(found);
-                    // All that come before half as many have had their turn, and no more than the furthest.
-                    assert!((turns + most / 2).min(count) <= all.len() + 1 && all.len() + 1 < turns + most, "{turns}");
-                    assert!(
-                        found.is_empty() || found.len() >= most / 2 || all.len() + 1 == count,
-                        "{turns}: in groups"
-                    );
-                }
+                far.extend_from_slice(&found[0]);
+                near.extend_from_slice(&found[1]);
+                assert_eq!(
+                    (far.len(), near.len()),
+                    ((turns + FAR).min(count + 1) - 2, (turns + NEAR).min(count + 1) - 2)
+                );
             }
             lookahead.pass(frame);
             at += frame.length;
