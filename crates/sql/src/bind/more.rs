@@ -115,13 +115,13 @@ pub(crate) fn row_items(ast: &ast::Expr) -> Option<Vec<&ast::Expr>> {
     }
 }
 
-/// Whether an array has no items, nor arrays that have any: `ARRAY[ARRAY[]]` has no dimensions.
 /// Whether what is of the second type is a moment by the session's zone where it is compared with the first one.
 fn is_moment_of(zoned: Option<Type>, local: Option<Type>) -> bool {
     zoned.map(Type::unrounded) == Some(Type::Timestamptz)
         && matches!(local.map(Type::unrounded), Some(Type::Date | Type::Timestamp))
 }
 
+/// Whether an array has no items, nor arrays that have any: `ARRAY[ARRAY[]]` has no dimensions.
 fn holds_nothing(array: &ast::Array) -> bool {
     array.elem.iter().all(|item| matches!(item, ast::Expr::Array(inner) if holds_nothing(inner)))
 }
