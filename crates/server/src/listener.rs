@@ -24,6 +24,7 @@ use crate::pgwire::long::LongStatements;
 use crate::pgwire::registry::Registry;
 use crate::pgwire::scram;
 use crate::pgwire::turn;
+use crate::pgwire::warm::Warmed;
 use crate::reception::{self, Arrival, Door, Limits, LinkArrival, Reception, Serving, Worker, refuse};
 use crate::recovery::Recovery;
 use crate::tls::{Tls, TlsFiles};
@@ -448,20 +449,19 @@ async fn take_links(mut arrivals: mpsc::UnboundedReceiver<LinkArrival>, host: Ho
 async fn take_arrivals(mut arrivals: mpsc::UnboundedReceiver<Arrival>, database: Database, shared: Shared) {
     while let Some(arrival) = arrivals.recv().await {
         let (database, shared) = (database.clone(), shared.clone());
-        tokio::task::spawn_local(async move {
+        tokio::task::spawn_local(Warmed::new(async move {
             let _stop = StopOnPanic;
             let Arrival { mut stream, input, hello, membership, place } = arrival;
             if let Err(error) = stream.arrive() {
                 return tracing::warn!(%error, "a connection was lost");
             }
-            match database.sql_session() {
-                Ok(session) => {
-                    Connection::new(shared, stream, membership, session, input).run(&hello).await;
-                }
+            // In boxes: the task itself is what each of its turns begins with, and small.
+            match database.sql_session().map(Box::new) {
+                Ok(session) => Connection::new(shared, stream, membership, session, input).run(&hello).await,
                 Err(error) => refuse(stream, &error).await,
             }
             drop(place);
-        });
+        }));
     }
 }
 

@@ -84,6 +84,13 @@ const _: () = assert!(offset_of!(RowSet, is_sent) < 64 && offset_of!(RowSet, hea
 const _: () = assert!(offset_of!(RowSet, clock.seeded) >= 120 && offset_of!(RowSet, clock.seeded) <= 128);
 
 impl RowSet {
+    /// Calls `note` with each place that rows given or sent touch, and its length in bytes.
+    pub fn places(&self, note: &mut dyn FnMut(usize, usize)) {
+        note(std::ptr::from_ref(self).addr(), size_of::<RowSet>());
+        note(self.cells.as_ptr().addr(), 1);
+        note(self.heap.as_ptr().addr(), 1);
+    }
+
     pub fn columns(&self) -> &Arc<[Column]> {
         &self.columns
     }

@@ -290,6 +290,8 @@ pub struct Session {
     /// Of the role in force, if it may not do everything; else 0. Plans are shared by who has the same.
     rights_key: u32,
     block: Block,
+    /// Something may be in its mailbox.
+    has_listened: bool,
     temporary: Temporary,
     // The next one, from within `temporary` to within `env`.
     env: Env,
@@ -333,6 +335,13 @@ pub struct Session {
     watching: watch::Watching,
     /// What a connection takes, busy or not.
     _account: Account,
+}
+
+/// From the engine's session on.
+const SHORT_WAYS_BYTES: usize = HOT + 128;
+
+fn address_of<T: ?Sized>(value: &T) -> usize {
+    std::ptr::from_ref(value).addr()
 }
 
 /// The line of `inner`'s end.
@@ -391,6 +400,7 @@ impl Session {
                 ..Env::default()
             },
             block: Block::None,
+            has_listened: false,
             modes: Modes::default(),
             savepoints: Vec::new(),
             pending: None,
@@ -949,6 +959,17 @@ impl Session {
             (None, Some(point)) => point.load_ahead(key, what),
             (None, None) => {}
         }
+    }
+
+    /// Calls `note` with each place that every statement touches, and its length in bytes: those of the session, and of its names for `statement`.
+    pub fn places(&self, statement: Option<&Arc<Prepared>>, note: &mut dyn FnMut(usize, usize)) {
+        let Session { inner, interrupt, watching, cache, modes, inline_limit, converted, reported, .. } = self;
+        self.names.places(statement, note);
+        note(address_of(inner), SHORT_WAYS_BYTES);
+        note(address_of(interrupt), size_of_val(interrupt));
+        note(address_of(watching), size_of_val(watching));
+        let others = [address_of(cache), address_of(modes), address_of(inline_limit), address_of(converted)];
+        others.into_iter().chain([address_of(reported)]).for_each(|other| note(other, 1));
     }
 
     #[inline]

@@ -158,6 +158,18 @@ pub fn prefetch_value<T>(value: &T) {
     let _ = value;
 }
 
+/// Starts loading the line that is at an address, whatever is there by now; forgets it where the processor has no such instruction in stable Rust.
+#[inline]
+pub fn prefetch_address(address: usize) {
+    #[cfg(all(target_arch = "x86_64", not(any(loom, shuttle, miri))))]
+    // SAFETY: a prefetch reads nothing architecturally, and any address is allowed.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(std::ptr::without_provenance(address));
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(any(loom, shuttle, miri)))))]
+    let _ = address;
+}
+
 /// Starts loading the line that holds `word`; forgets it where the processor has no such instruction in stable Rust.
 #[inline]
 pub fn prefetch(word: &AtomicU64) {

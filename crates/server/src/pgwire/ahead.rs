@@ -37,6 +37,12 @@ pub struct Lookahead {
 }
 
 impl Lookahead {
+    /// Calls `note` with each place that every statement touches, and its length in bytes.
+    pub fn places(&self, note: &mut dyn FnMut(usize, usize)) {
+        note(std::ptr::from_ref(self).addr(), size_of::<Lookahead>());
+        note(self.sights.as_slices().0.as_ptr().addr(), 1);
+    }
+
     /// Looks at the Binds in `input` behind its first frame, a whole Bind, whose turn it is.
     pub fn look<'s>(
         &mut self,

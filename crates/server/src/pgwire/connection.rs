@@ -28,6 +28,7 @@ use super::reply::{IDLE_BYTES, KEEP_BYTES, Output, Severity};
 use super::startup::Hello;
 use super::stream::Stream;
 use super::turn::{self, Line, comes_with_others, leaves_with_others};
+use super::warm;
 use ::pgwire::messages::startup::{Authentication, BackendKeyData, ParameterStatus, SecretKey};
 use bytes::BytesMut;
 use freshet_db::SqlError;
@@ -213,17 +214,17 @@ impl Connection {
         shared: Shared,
         socket: Stream,
         membership: Membership,
-        mut session: Session,
+        mut session: Box<Session>,
         input: BytesMut,
-    ) -> Connection {
+    ) -> Box<Connection> {
         session.limit_inline(Some(INLINE_LIMIT));
         session.log_slow_with(log_slow);
         let message_bytes_max = shared.message_bytes_max;
-        Connection {
+        Box::new(Connection {
             shared,
             line: Rc::new(RefCell::new(Line::new(socket))),
             membership,
-            conversation: Some(Conversation::new(session, message_bytes_max)),
+            conversation: Some(Conversation::new(*session, message_bytes_max)),
             input_bytes: input.capacity(),
             input,
             durable: None,
@@ -236,11 +237,11 @@ impl Connection {
             keepalive: Applied::default(),
             is_pipelining: false,
             member: None,
-        }
+        })
     }
 
     /// Lives until the client or the server ends it.
-    pub async fn run(mut self, hello: &Hello) {
+    pub async fn run(mut self: Box<Self>, hello: &Hello) {
         match self.greet(hello) {
             Ok(()) => self.converse().await,
             Err(error) => {
@@ -321,13 +322,16 @@ impl Connection {
             let begun = conversation.statements_begun();
             let mut progress = conversation.run(&mut self.input, &mut self.line.borrow_mut().output);
             if matches!(progress, Progress::Long) && self.has_message_place() {
-                progress = self.take_elsewhere().await;
+                progress = Box::pin(self.take_elsewhere()).await;
                 if self.membership.signal.is_set(Request::Terminate) {
                     return self.terminate().await;
                 }
             }
             let conversation = self.conversation();
             self.is_pipelining = conversation.statements_begun() > begun + 1;
+            if warm::is_noting() {
+                self.note_places();
+            }
             if self.input.len() < unread {
                 // A message was taken, so the client is not idle. A part of one does not count.
                 self.idle_limit = None;
@@ -347,7 +351,7 @@ impl Connection {
                 Progress::Full => self.room(),
                 Progress::Blocked(wait) if wait.is_elsewhere() => match self.place_elsewhere() {
                     None => {
-                        self.elsewhere().await;
+                        Box::pin(self.elsewhere()).await;
                         if self.membership.signal.is_set(Request::Terminate) && self.conversation().was_cancelled() {
                             // Its end is the session's, and told as that.
                             return self.terminate().await;
@@ -378,6 +382,30 @@ impl Connection {
             if !self.pause(need).await {
                 return;
             }
+        }
+    }
+
+    /// Notes what every turn of the session touches.
+    fn note_places(&self) {
+        let Connection { conversation, membership, input, durable, idle_limit, spare_limit, .. } = self;
+        // In the order in which they are wanted.
+        warm::note(membership);
+        warm::note(&self.line);
+        warm::note(&self.is_pipelining);
+        warm::note(input);
+        warm::note(&*membership.signal);
+        warm::note(durable);
+        warm::note(&self.shared);
+        warm::note(&self.member);
+        self.line.borrow().note_places();
+        warm::note_bytes(input.as_ptr().addr(), 1);
+        if let Some(conversation) = conversation {
+            conversation.note_places();
+        }
+        warm::note(idle_limit);
+        warm::note(spare_limit);
+        if let Some((_, limit)) = spare_limit {
+            warm::note(&**limit);
         }
     }
 

@@ -25,6 +25,7 @@
 use super::ahead::Lookahead;
 use super::frame::{self, Bind, Format, Frame, Malformed, Message, Target};
 use super::reply::{IDLE_BYTES, Output, ResultFormats, Severity};
+use super::warm;
 use ::pgwire::messages::response::NotificationResponse;
 use ::pgwire::messages::startup::ParameterStatus;
 use bytes::{Buf, BytesMut};
@@ -268,6 +269,25 @@ impl Conversation {
             ran_long: false,
             takes_long: false,
         }
+    }
+
+    /// Notes what every statement touches.
+    pub fn note_places(&self) {
+        let Conversation { session, portals, rows, spare, work, lookahead, .. } = self;
+        let note = &mut |address, bytes| warm::note_bytes(address, bytes);
+        warm::note(work);
+        warm::note(&self.message_bytes_max);
+        warm::note(&self.skip_to_sync);
+        lookahead.places(note);
+        warm::note(&portals.unnamed);
+        warm::note(spare);
+        session.places(spare.statement.as_ref(), note);
+        warm::note_bytes(spare.parameters.as_ptr().addr(), 1);
+        warm::note(&portals.named);
+        warm::note(&self.unnamed_statement);
+        warm::note(&self.statements_begun);
+        warm::note(&self.landed);
+        rows.places(note);
     }
 
     pub fn session(&mut self) -> &mut Session {

@@ -3,7 +3,8 @@
 //!
 //! Bottom up: [`frame`] reads, [`ahead`] looks ahead, [`reply`] writes, [`startup`] opens, [`scram`] asks for the password, [`stream`] is in clear
 //! or TLS, [`registry`] knows the sessions, [`long`] bounds long statements, which run on [`threads`], [`conversation`] is the protocol without a socket, [`connection`] joins
-//! it to one, [`turn`] lets bytes of many travel together where [`choice`] finds that it gains, [`keepalive`] sets the socket up.
+//! it to one, [`turn`] lets bytes of many travel together where [`choice`] finds that it gains, [`warm`] has a session's memory at hand when its turn
+//! comes, [`keepalive`] sets the socket up.
 
 pub mod ahead;
 pub mod choice;
@@ -19,3 +20,4 @@ pub mod startup;
 pub mod stream;
 pub mod threads;
 pub mod turn;
+pub mod warm;

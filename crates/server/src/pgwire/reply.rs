@@ -12,6 +12,7 @@
 //! Hot replies are written straight from the row set; the rest go through pgwire's message types.
 
 use super::frame::Format;
+use super::warm;
 use ::pgwire::messages::Message;
 use bytes::BytesMut;
 use freshet_db::sql::notice::Notice;
@@ -85,6 +86,12 @@ pub struct Output {
 }
 
 impl Output {
+    /// Notes what every turn of the session touches.
+    pub fn note_places(&self) {
+        warm::note(self);
+        warm::note_bytes(self.bytes.as_ptr().addr(), 1);
+    }
+
     /// Bytes that have not left.
     pub fn unsent(&self) -> usize {
         self.bytes.len() - self.start

@@ -23,6 +23,7 @@
 use super::choice::{Choice, Together};
 use super::reply::Output;
 use super::stream::Stream;
+use super::warm;
 use bytes::BytesMut;
 use freshet_engine::io::sockets::{BATCH_MAX, Outgoing, RECEIVE_BYTES, Sockets};
 use smallvec::SmallVec;
@@ -97,6 +98,17 @@ impl Line {
         if self.received.is_empty() {
             self.received = Vec::new();
         }
+    }
+
+    /// Notes what every turn of the session touches.
+    pub fn note_places(&self) {
+        let Line { output, is_flushed, arrived, received, waker, .. } = self;
+        warm::note(&self.socket);
+        warm::note(is_flushed);
+        warm::note(arrived);
+        warm::note(received);
+        warm::note(waker);
+        output.note_places();
     }
 
     fn is_woken_by(&mut self, cx: &Context<'_>) {

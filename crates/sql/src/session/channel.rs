@@ -11,7 +11,10 @@ impl Session {
     pub(super) fn channel_command(&mut self, command: &ChannelCommand) -> Result<Step, SqlError> {
         if let Some(hearing) = self.env.hearing.clone() {
             match command {
-                ChannelCommand::Listen(channel) => hearing.ask_to_listen(channel),
+                ChannelCommand::Listen(channel) => {
+                    self.has_listened = true;
+                    hearing.ask_to_listen(channel);
+                }
                 ChannelCommand::Unlisten(channel) => hearing.ask_to_unlisten(channel.as_deref()),
                 ChannelCommand::Notify { channel, payload } => {
                     hearing.say(channel, payload).inspect_err(|_| self.fail())?;
@@ -87,7 +90,7 @@ impl Session {
     /// it must not act on it in a way that outlives the process before [`Notification::cts`] is durable.
     pub fn take_notifications(&mut self) -> Vec<Notification> {
         match &self.env.hearing {
-            Some(hearing) if self.block == Block::None && hearing.has_any() => {
+            Some(hearing) if self.has_listened && self.block == Block::None && hearing.has_any() => {
                 hearing.take(&self.cache.activity.channels)
             }
             _ => Vec::new(),

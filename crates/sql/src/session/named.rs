@@ -133,6 +133,20 @@ impl Cursor {
 }
 
 impl Names {
+    /// Calls `note` with what a look for `statement` touches, if that is among the first ones.
+    pub(super) fn places(&self, statement: Option<&Arc<Prepared>>, note: &mut dyn FnMut(usize, usize)) {
+        /// The table's bytes lie behind its entries, of which there are four at least.
+        const ENTRIES_BYTES: usize = 4 * size_of::<(Box<[u8]>, Kept)>();
+        note(std::ptr::from_ref(&self.statements).addr(), size_of_val(&self.statements));
+        note(std::ptr::from_ref(&self.cursors).addr(), 1);
+        let Some(statement) = statement else { return };
+        let mut first = self.statements.iter().take(16);
+        if let Some((name, kept)) = first.find(|(_, kept)| Arc::ptr_eq(&kept.prepared, statement)) {
+            note(std::ptr::from_ref(kept).addr(), ENTRIES_BYTES);
+            note(name.as_ptr().addr(), name.len());
+        }
+    }
+
     /// The query of a portal that was lent for the statement that runs.
     fn take_lent(&mut self, name: &str) -> Option<(Arc<Prepared>, Vec<Datum>)> {
         match &mut self.cursors.get_mut(name)?.source {
