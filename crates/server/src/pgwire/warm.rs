@@ -1,6 +1,6 @@
 //! Where is what a session will touch when its turn comes? Where it was the last times: those lines of memory are asked for all at once.
 //!
-//! Of a thousand sessions that take turns each is cold when its turn comes: its task, its buffers, its statements are some forty lines in as many
+//! Of a thousand sessions that take turns each is cold when its turn comes: its task, its buffers, its statements are some seventy lines in twenty
 //! places, and each that is only asked for when it is wanted is waited for by itself.
 //!
 //! A session that is [`noting`](is_noting) notes places as it goes on; it does so in its first turns, more and more seldom, and then in one of
@@ -12,10 +12,10 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-/// To note them takes about as long as they save in one turn.
+/// To note them takes longer than they save in one turn.
 const NOTED_EVERY: u32 = 64;
 
-/// As many as a processor has on their way within the time of three or four.
+/// A select by key touches 67.
 const PLACES_MAX: usize = 78;
 
 const LINE_BYTES: usize = 64;
