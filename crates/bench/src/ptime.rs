@@ -25,6 +25,8 @@ const TURN_ROWS_FIRST: u64 = 10_000;
 const TURN_TIME_MAX: Duration = Duration::from_secs(3600);
 /// Of what is compared, one after the other.
 const TURNS: u32 = 6;
+/// And the most that are taken for something that answers less often than a turn is long.
+const TURNS_MOST: u32 = 20 * TURNS;
 const CONNECTIONS: [usize; 6] = [1, 10, 100, 1000, 2400, 4800];
 const STREAMS: [usize; 3] = [1, 2, 4];
 /// Ends the names of cases by B+-tree key.
@@ -255,13 +257,18 @@ impl<'a> Ptime<'a> {
     }
 
     /// So many measurements, each of a table, in turns: from one minute to the next a machine's rates move by more than what is compared may lose.
+    /// There are more turns than planned while one of the measurements has no answer yet: a rate of nothing is nothing to compare with.
     fn in_turn<const N: usize>(
         &self,
         case: &str,
         of: [(usize, &Plan, &Draw); N],
     ) -> Result<[Measured<Rows>; N], BenchError> {
         let mut sums = [const { None }; N];
-        for _ in 0..TURNS {
+        for turn in 0..TURNS_MOST {
+            let is_answered = |sum: &Option<Measured<Rows>>| sum.as_ref().is_some_and(|sum| sum.operations > 0);
+            if turn >= TURNS && sums.iter().all(is_answered) {
+                break;
+            }
             for ((table, plan, draw), sum) in of.iter().zip(&mut sums) {
                 let turn = Plan { time: plan.time / TURNS, warm_up: plan.warm_up / TURNS, ..(*plan).clone() };
                 Measured::add_turn(sum, self.drive_on(*table, case, &turn, draw)?, false);
