@@ -8,7 +8,8 @@ use crate::error::SqlError;
 use crate::value::Clock;
 use crate::value::pgtype::NUMERIC;
 use freshet_engine::engine::Engine;
-use freshet_engine::index::prefetch_value;
+use freshet_engine::mem::prefetch::prefetch_value;
+use freshet_engine::mem::touched::{note, note_start};
 use freshet_engine::schema::{Type, Value};
 use std::mem::offset_of;
 use std::sync::Arc;
@@ -84,11 +85,11 @@ const _: () = assert!(offset_of!(RowSet, is_sent) < 64 && offset_of!(RowSet, hea
 const _: () = assert!(offset_of!(RowSet, clock.seeded) >= 120 && offset_of!(RowSet, clock.seeded) <= 128);
 
 impl RowSet {
-    /// Calls `note` with each place that rows given or sent touch, and its length in bytes.
-    pub fn places(&self, note: &mut dyn FnMut(usize, usize)) {
-        note(std::ptr::from_ref(self).addr(), size_of::<RowSet>());
-        note(self.cells.as_ptr().addr(), 1);
-        note(self.heap.as_ptr().addr(), 1);
+    /// Notes what rows given or sent touch.
+    pub fn note_touched(&self) {
+        note(self);
+        note_start(self.cells.as_slice());
+        note_start(self.heap.as_slice());
     }
 
     pub fn columns(&self) -> &Arc<[Column]> {

@@ -62,7 +62,8 @@ use crate::value::{self, Clock, Datum, Seeded, numeric};
 use freshet_engine::catalog::{NamespaceId, Schema, SchemaPath, Table, TableId};
 use freshet_engine::engine::{Account, Claim, Engine, Kind};
 use freshet_engine::ids::Cts;
-use freshet_engine::index::prefetch_value;
+use freshet_engine::mem::prefetch::prefetch_value;
+use freshet_engine::mem::touched::{note, note_bytes, note_start};
 use freshet_engine::schema::{Row, Type, Value};
 use freshet_engine::txn::{Error, Isolation, Stop, WaitToken};
 use parking_lot::Mutex;
@@ -339,10 +340,6 @@ pub struct Session {
 
 /// From the engine's session on.
 const SHORT_WAYS_BYTES: usize = HOT + 128;
-
-fn address_of<T: ?Sized>(value: &T) -> usize {
-    std::ptr::from_ref(value).addr()
-}
 
 /// The line of `inner`'s end.
 const HOT: usize = size_of::<freshet_engine::txn::Session>();
@@ -961,15 +958,18 @@ impl Session {
         }
     }
 
-    /// Calls `note` with each place that every statement touches, and its length in bytes: those of the session, and of its names for `statement`.
-    pub fn places(&self, statement: Option<&Arc<Prepared>>, note: &mut dyn FnMut(usize, usize)) {
+    /// Notes what every statement touches: of the session, and of its names for `statement`.
+    pub fn note_touched(&self, statement: Option<&Arc<Prepared>>) {
         let Session { inner, interrupt, watching, cache, modes, inline_limit, converted, reported, .. } = self;
-        self.names.places(statement, note);
-        note(address_of(inner), SHORT_WAYS_BYTES);
-        note(address_of(interrupt), size_of_val(interrupt));
-        note(address_of(watching), size_of_val(watching));
-        let others = [address_of(cache), address_of(modes), address_of(inline_limit), address_of(converted)];
-        others.into_iter().chain([address_of(reported)]).for_each(|other| note(other, 1));
+        self.names.note_touched(statement);
+        note_bytes(std::ptr::from_ref(inner).addr(), SHORT_WAYS_BYTES);
+        note(interrupt);
+        note(watching);
+        note_start(cache);
+        note_start(modes);
+        note_start(inline_limit);
+        note_start(converted);
+        note_start(reported);
     }
 
     #[inline]

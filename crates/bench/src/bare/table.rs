@@ -11,8 +11,8 @@
 //! none.
 //! Slots are never reused for another key, so a key's place is found without the sequence count.
 
-use freshet_engine::index::prefetch;
 use freshet_engine::mem::HugeWords;
+use freshet_engine::mem::prefetch::prefetch;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 

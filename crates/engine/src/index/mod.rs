@@ -57,8 +57,6 @@ pub mod hash;
 
 pub use btree::{BTreeIndex, Cursor, Direction, Entries, TreePart};
 pub use hash::HashIndex;
-#[cfg(not(any(loom, shuttle)))]
-pub use words::{prefetch, prefetch_address, prefetch_value, prefetch_write};
 
 /// What the caller says of an entry that a unique insert meets under the latch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -20,8 +20,10 @@ mod machine;
 mod mark;
 #[cfg(not(any(loom, shuttle)))]
 mod pages;
+pub mod prefetch;
 #[cfg(any(all(test, loom), not(any(loom, shuttle))))]
 mod space;
+pub mod touched;
 
 #[cfg(any(all(test, loom), not(any(loom, shuttle))))]
 pub(crate) use arena::{Arena, ArenaCursor, Freed, NodeRef};

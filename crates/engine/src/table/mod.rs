@@ -18,7 +18,7 @@ pub(crate) use slot::{Head, Latched, Owned, SessionNo, Slot, VOLATILE_WORDS};
 
 use crate::ids::{Cts, PageNo, RowId, StorageId};
 #[cfg(not(any(loom, shuttle)))]
-use crate::index::{prefetch, prefetch_write};
+use crate::mem::prefetch::{prefetch, prefetch_write};
 use crate::mem::{Account, Claim, PAGE_WORDS, PageMeta, Pages};
 use crate::schema::{LIVE, Picks};
 use parking_lot::{Mutex, RwLock};

@@ -9,6 +9,7 @@
 use super::frame::{self, Bind, Format, Frame, Message};
 use freshet_db::sql::{Prepared, Session, value};
 use freshet_db::{Ahead, Type};
+use freshet_engine::mem::touched::{note, note_start};
 use std::collections::VecDeque;
 use std::ops::Range;
 
@@ -37,10 +38,10 @@ pub struct Lookahead {
 }
 
 impl Lookahead {
-    /// Calls `note` with each place that every statement touches, and its length in bytes.
-    pub fn places(&self, note: &mut dyn FnMut(usize, usize)) {
-        note(std::ptr::from_ref(self).addr(), size_of::<Lookahead>());
-        note(self.sights.as_slices().0.as_ptr().addr(), 1);
+    /// Notes what every statement touches.
+    pub fn note_touched(&self) {
+        note(self);
+        note_start(self.sights.as_slices().0);
     }
 
     /// Looks at the Binds in `input` behind its first frame, a whole Bind, whose turn it is.

@@ -28,7 +28,6 @@ use super::reply::{IDLE_BYTES, KEEP_BYTES, Output, Severity};
 use super::startup::Hello;
 use super::stream::Stream;
 use super::turn::{self, Line, comes_with_others, leaves_with_others};
-use super::warm;
 use ::pgwire::messages::startup::{Authentication, BackendKeyData, ParameterStatus, SecretKey};
 use bytes::BytesMut;
 use freshet_db::SqlError;
@@ -36,6 +35,7 @@ use freshet_db::sql::activity::{Activity, Ask, Awaits, Member};
 use freshet_db::sql::session::Slow;
 use freshet_db::sql::{Session, Wait};
 use freshet_engine::engine::{DurableWait, Engine};
+use freshet_engine::mem::touched::{is_noting, note, note_start};
 use freshet_engine::txn::Error;
 use std::cell::{Cell, RefCell, RefMut};
 use std::future::{Future, poll_fn};
@@ -329,8 +329,8 @@ impl Connection {
             }
             let conversation = self.conversation();
             self.is_pipelining = conversation.statements_begun() > begun + 1;
-            if warm::is_noting() {
-                self.note_places();
+            if is_noting() {
+                self.note_touched();
             }
             if self.input.len() < unread {
                 // A message was taken, so the client is not idle. A part of one does not count.
@@ -386,26 +386,26 @@ impl Connection {
     }
 
     /// Notes what every turn of the session touches.
-    fn note_places(&self) {
+    fn note_touched(&self) {
         let Connection { conversation, membership, input, durable, idle_limit, spare_limit, .. } = self;
         // In the order in which they are wanted.
-        warm::note(membership);
-        warm::note(&self.line);
-        warm::note(&self.is_pipelining);
-        warm::note(input);
-        warm::note(&*membership.signal);
-        warm::note(durable);
-        warm::note(&self.shared);
-        warm::note(&self.member);
-        self.line.borrow().note_places();
-        warm::note_bytes(input.as_ptr().addr(), 1);
+        note(membership);
+        note(&self.line);
+        note(&self.is_pipelining);
+        note(input);
+        note(&*membership.signal);
+        note(durable);
+        note(&self.shared);
+        note(&self.member);
+        self.line.borrow().note_touched();
+        note_start(&**input);
         if let Some(conversation) = conversation {
-            conversation.note_places();
+            conversation.note_touched();
         }
-        warm::note(idle_limit);
-        warm::note(spare_limit);
+        note(idle_limit);
+        note(spare_limit);
         if let Some((_, limit)) = spare_limit {
-            warm::note(&**limit);
+            note(&**limit);
         }
     }
 

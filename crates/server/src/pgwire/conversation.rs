@@ -25,7 +25,6 @@
 use super::ahead::Lookahead;
 use super::frame::{self, Bind, Format, Frame, Malformed, Message, Target};
 use super::reply::{IDLE_BYTES, Output, ResultFormats, Severity};
-use super::warm;
 use ::pgwire::messages::response::NotificationResponse;
 use ::pgwire::messages::startup::ParameterStatus;
 use bytes::{Buf, BytesMut};
@@ -35,6 +34,7 @@ use freshet_db::sql::{CommandTag, CopyDirection, Prepared, Session, Step, Transa
 use freshet_db::{Datum, RowSet, SqlError, Type};
 use freshet_engine::engine::{Account, Claim, Kind};
 use freshet_engine::ids::Cts;
+use freshet_engine::mem::touched::{note, note_start};
 use freshet_engine::txn::Error;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -272,22 +272,21 @@ impl Conversation {
     }
 
     /// Notes what every statement touches.
-    pub fn note_places(&self) {
+    pub fn note_touched(&self) {
         let Conversation { session, portals, rows, spare, work, lookahead, .. } = self;
-        let note = &mut |address, bytes| warm::note_bytes(address, bytes);
-        warm::note(work);
-        warm::note(&self.message_bytes_max);
-        warm::note(&self.skip_to_sync);
-        lookahead.places(note);
-        warm::note(&portals.unnamed);
-        warm::note(spare);
-        session.places(spare.statement.as_ref(), note);
-        warm::note_bytes(spare.parameters.as_ptr().addr(), 1);
-        warm::note(&portals.named);
-        warm::note(&self.unnamed_statement);
-        warm::note(&self.statements_begun);
-        warm::note(&self.landed);
-        rows.places(note);
+        note(work);
+        note(&self.message_bytes_max);
+        note(&self.skip_to_sync);
+        lookahead.note_touched();
+        note(&portals.unnamed);
+        note(spare);
+        session.note_touched(spare.statement.as_ref());
+        note_start(spare.parameters.as_slice());
+        note(&portals.named);
+        note(&self.unnamed_statement);
+        note(&self.statements_begun);
+        note(&self.landed);
+        rows.note_touched();
     }
 
     pub fn session(&mut self) -> &mut Session {

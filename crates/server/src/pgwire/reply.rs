@@ -12,7 +12,6 @@
 //! Hot replies are written straight from the row set; the rest go through pgwire's message types.
 
 use super::frame::Format;
-use super::warm;
 use ::pgwire::messages::Message;
 use bytes::BytesMut;
 use freshet_db::sql::notice::Notice;
@@ -20,6 +19,7 @@ use freshet_db::sql::value::pgtype;
 use freshet_db::sql::{CopyDirection, CopyShape};
 use freshet_db::{Column, RowSet, SqlError, Type};
 use freshet_engine::ids::Cts;
+use freshet_engine::mem::touched::{note, note_start};
 use std::collections::VecDeque;
 
 /// A buffer that grew beyond this is given back once it is empty, whatever comes next. One that is smaller stays as long as the session does something.
@@ -87,9 +87,9 @@ pub struct Output {
 
 impl Output {
     /// Notes what every turn of the session touches.
-    pub fn note_places(&self) {
-        warm::note(self);
-        warm::note_bytes(self.bytes.as_ptr().addr(), 1);
+    pub fn note_touched(&self) {
+        note(self);
+        note_start(self.bytes.as_slice());
     }
 
     /// Bytes that have not left.

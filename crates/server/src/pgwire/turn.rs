@@ -23,9 +23,9 @@
 use super::choice::{Choice, Together};
 use super::reply::Output;
 use super::stream::Stream;
-use super::warm;
 use bytes::BytesMut;
 use freshet_engine::io::sockets::{BATCH_MAX, Outgoing, RECEIVE_BYTES, Sockets};
+use freshet_engine::mem::touched::note;
 use smallvec::SmallVec;
 use std::cell::{RefCell, RefMut};
 use std::io;
@@ -101,14 +101,14 @@ impl Line {
     }
 
     /// Notes what every turn of the session touches.
-    pub fn note_places(&self) {
+    pub fn note_touched(&self) {
         let Line { output, is_flushed, arrived, received, waker, .. } = self;
-        warm::note(&self.socket);
-        warm::note(is_flushed);
-        warm::note(arrived);
-        warm::note(received);
-        warm::note(waker);
-        output.note_places();
+        note(&self.socket);
+        note(is_flushed);
+        note(arrived);
+        note(received);
+        note(waker);
+        output.note_touched();
     }
 
     fn is_woken_by(&mut self, cx: &Context<'_>) {

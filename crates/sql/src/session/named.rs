@@ -25,6 +25,7 @@ use crate::value::{self, Datum};
 use foldhash::fast::RandomState;
 use freshet_engine::catalog::Table;
 use freshet_engine::ids::Cts;
+use freshet_engine::mem::touched::{note, note_bytes, note_start};
 use freshet_engine::schema::Type;
 use sqlparser::ast::{self, Ident, Spanned};
 use std::collections::{BTreeMap, HashMap};
@@ -133,17 +134,17 @@ impl Cursor {
 }
 
 impl Names {
-    /// Calls `note` with what a look for `statement` touches, if that is among the first ones.
-    pub(super) fn places(&self, statement: Option<&Arc<Prepared>>, note: &mut dyn FnMut(usize, usize)) {
+    /// Notes what a look for `statement` touches, if that is among the first ones.
+    pub(super) fn note_touched(&self, statement: Option<&Arc<Prepared>>) {
         /// The table's bytes lie behind its entries, of which there are four at least.
         const ENTRIES_BYTES: usize = 4 * size_of::<(Box<[u8]>, Kept)>();
-        note(std::ptr::from_ref(&self.statements).addr(), size_of_val(&self.statements));
-        note(std::ptr::from_ref(&self.cursors).addr(), 1);
+        note(&self.statements);
+        note_start(&self.cursors);
         let Some(statement) = statement else { return };
         let mut first = self.statements.iter().take(16);
         if let Some((name, kept)) = first.find(|(_, kept)| Arc::ptr_eq(&kept.prepared, statement)) {
-            note(std::ptr::from_ref(kept).addr(), ENTRIES_BYTES);
-            note(name.as_ptr().addr(), name.len());
+            note_bytes(std::ptr::from_ref(kept).addr(), ENTRIES_BYTES);
+            note(name);
         }
     }
 

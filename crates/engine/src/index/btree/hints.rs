@@ -18,8 +18,9 @@
 //!    says is of the old one's keys, and its bounds say so.
 //! 4. What is found to be as it was is not written: lookups that find their leaves where they were leave lines shared between processors.
 
-use super::super::words::{LINE_WORDS, Words, prefetch};
+use super::super::words::{LINE_WORDS, Words};
 use super::node::Link;
+use crate::mem::prefetch::prefetch;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU64, Ordering::*};
 use std::sync::OnceLock;

@@ -28,11 +28,12 @@
 //! 5. A node dies under its own latch and its left neighbour's. So the right neighbour of a latched node is alive.
 
 use super::super::latch;
-use super::super::words::{LINE_WORDS, prefetch};
+use super::super::words::LINE_WORDS;
 use super::numbered::Numbered;
 use super::tails::{Tail, Tails};
 use crate::ids::RowId;
 use crate::mem::Claim;
+use crate::mem::prefetch::prefetch;
 use crate::sync::atomic::{AtomicU64, Ordering::*};
 use crate::sync::{Mutex, step};
 use std::cmp::Ordering;

@@ -19,7 +19,8 @@
 //!    reads is one that was stored in a node: it ends.
 
 use super::numbered::Numbered;
-use crate::index::words::{LINE_WORDS, prefetch};
+use crate::index::words::LINE_WORDS;
+use crate::mem::prefetch::prefetch;
 use crate::mem::{Account, Claim};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU64, Ordering::*, fence};

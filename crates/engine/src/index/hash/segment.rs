@@ -23,9 +23,10 @@
 //!    locked bucket of a retired segment means: begin again. Pieces are used again only with all their buckets locked
 //!    until the new segment is complete.
 
-use super::super::words::{LINE_WORDS, Words, prefetch};
+use super::super::words::{LINE_WORDS, Words};
 use super::line;
 use crate::ids::RowId;
+use crate::mem::prefetch::prefetch;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering::*, fence};
 use crate::sync::{Spin, step};
 use std::ptr::NonNull;
