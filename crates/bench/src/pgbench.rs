@@ -25,6 +25,7 @@ use std::process::Command;
 
 mod beside;
 mod jdbc;
+mod many;
 mod ship;
 
 /// What an account with its index takes in either server, and both together.
@@ -72,6 +73,7 @@ enum Script {
 }
 
 /// What is asked, how, and what is due of our server.
+#[derive(Clone, Copy)]
 struct Case {
     name: &'static str,
     script: Script,
@@ -87,6 +89,8 @@ struct Case {
     is_jdbc: bool,
     /// Asked of our server only: alone, and beside a long query.
     is_beside: bool,
+    /// Of our server and the responder, and of few sessions in turn.
+    is_many: bool,
 }
 
 const fn case(name: &'static str, script: Script, clients: usize) -> Case {
@@ -101,11 +105,16 @@ const fn case(name: &'static str, script: Script, clients: usize) -> Case {
         is_shipped: false,
         is_jdbc: false,
         is_beside: false,
+        is_many: false,
     }
 }
 
 const fn shipped(name: &'static str, script: Script, clients: usize) -> Case {
     Case { is_shipped: true, ..case(name, script, clients) }
+}
+
+const fn many(name: &'static str, script: Script) -> Case {
+    Case { is_many: true, ..case(name, script, CLIENTS_MOST) }
 }
 
 /// Beyond that many threads the driver only takes more of the two cores.
@@ -130,8 +139,8 @@ const CASES: [Case; 19] = [
     Case { of_postgres: Some(3.0), ..case("tpcb-64", Script::TpcB, 64) },
     Case { mode: "simple", of_postgres: Some(2.0), ..case("select-simple", Script::Select, 64) },
     Case { mode: "extended", ..case("select-extended", Script::Select, 64) },
-    case("select-1000", Script::Select, CLIENTS_MOST),
-    case("update-1000", Script::Update, CLIENTS_MOST),
+    many("select-1000", Script::Select),
+    many("update-1000", Script::Update),
     Case { is_beside: true, ..case("select-beside", Script::Select, 4) },
     shipped("ship", Script::Select, 200),
     shipped("ship-update", Script::Update, 200),
@@ -141,10 +150,6 @@ const CASES: [Case; 19] = [
     jdbc("jdbc-update", Script::Update, 1),
     jdbc("jdbc-batch", Script::Update, PIPELINE),
 ];
-
-/// A thousand sessions against 64 of the same, divided by the responder's own ratio.
-const MANY_SESSIONS: [(&str, &str); 2] = [("select-1000", "select"), ("update-1000", "update")];
-const MANY_SESSIONS_DUE: f64 = 0.9;
 
 impl Case {
     fn text(&self) -> String {
@@ -195,6 +200,25 @@ struct Asked {
     latency_ms: f64,
     transactions: u64,
     cpu_seconds: f64,
+    rounds: f64,
+}
+
+impl Asked {
+    /// All rounds, of equal length, as one.
+    fn of_rounds(rounds: &[Asked]) -> Asked {
+        let count = rounds.len() as f64;
+        Asked {
+            rate_per_s: rounds.iter().map(|asked| asked.rate_per_s).sum::<f64>() / count,
+            latency_ms: rounds.iter().map(|asked| asked.latency_ms).sum::<f64>() / count,
+            transactions: rounds.iter().map(|asked| asked.transactions).sum(),
+            cpu_seconds: rounds.iter().map(|asked| asked.cpu_seconds).sum(),
+            rounds: count,
+        }
+    }
+
+    fn cpu_us_each(&self) -> f64 {
+        self.cpu_seconds * 1e6 / self.transactions.max(1) as f64
+    }
 }
 
 struct Bench<'a> {
@@ -237,10 +261,10 @@ pub fn run(args: &PgbenchArgs) -> Result<(), BenchError> {
         match systems.iter().find(|system| is_ours_alone && matches!(system, System::Freshet(_))) {
             Some(System::Freshet(wire)) if case.is_beside => bench.measure_beside(case, wire)?,
             Some(System::Freshet(wire)) => bench.measure_shipped(case, wire)?,
+            _ if case.is_many => bench.measure_many(case, &systems)?,
             _ => bench.measure(case, &systems, driver.as_deref().ok())?,
         }
     }
-    bench.many_sessions();
     systems.iter().try_for_each(|system| bench.check(system))?;
     say("");
     figure::rates_table(&bench.figures).iter().for_each(|line| say(line));
@@ -355,7 +379,7 @@ impl Bench<'_> {
         // It leaves them out, or says NaN, where there was nothing in that time.
         let told = |name: &str| number(name).filter(|number| number.is_finite()).unwrap_or(0.0);
         let (rate_per_s, latency_ms) = (told("tps = "), told("latency average = "));
-        Ok(Asked { rate_per_s, latency_ms, transactions: transactions as u64, cpu_seconds })
+        Ok(Asked { rate_per_s, latency_ms, transactions: transactions as u64, cpu_seconds, rounds: 1.0 })
     }
 
     fn write_script(&self, case: &Case) -> Result<PathBuf, BenchError> {
@@ -377,9 +401,7 @@ impl Bench<'_> {
             })?;
             let figure = self.figure(case, system, &asked);
             rates.insert(system.name(), figure.rate_per_s);
-            if case.script == Script::Update {
-                *self.added.entry(system.name()).or_default() += asked.transactions * case.pipeline as u64;
-            }
+            self.note_added(system.name(), case, asked.transactions);
             let figure = match system {
                 System::Freshet(_) => self.compared(figure, case, &rates),
                 _ => figure,
@@ -406,6 +428,13 @@ impl Bench<'_> {
         Ok(())
     }
 
+    /// So many runs of the case's script were acknowledged.
+    fn note_added(&mut self, system: &'static str, case: &Case, transactions: u64) {
+        if case.script == Script::Update {
+            *self.added.entry(system).or_default() += transactions * case.pipeline as u64;
+        }
+    }
+
     fn figure(&self, case: &Case, system: &System, asked: &Asked) -> Figure {
         let unit = if case.script == Script::TpcB { "transactions" } else { "statements" };
         let amount = asked.transactions as f64 * case.statements_each();
@@ -419,7 +448,7 @@ impl Bench<'_> {
                 asked.latency_ms,
                 asked.cpu_seconds * 1e6 / amount.max(1.0)
             ),
-            ..Figure::new(case.name, unit, amount, unit, self.args.seconds as f64)
+            ..Figure::new(case.name, unit, amount, unit, self.args.seconds as f64 * asked.rounds)
         }
     }
 
@@ -438,26 +467,6 @@ impl Bench<'_> {
         let line = figure::rates_table(std::slice::from_ref(&figure)).pop().unwrap_or_default();
         say(&format!("  {line}"));
         self.figures.push(figure);
-    }
-
-    fn rate(&self, case: &str, adapter: &str) -> Option<f64> {
-        let found = self.figures.iter().find(|f| f.case == case && f.adapter == adapter && f.rate_per_s > 0.0);
-        found.map(|figure| figure.rate_per_s)
-    }
-
-    fn many_sessions(&mut self) {
-        for (many, few) in MANY_SESSIONS {
-            let ratio = |adapter| Some(self.rate(many, adapter)? / self.rate(few, adapter)?);
-            let (Some(ours), Some(limit)) = (ratio("freshet-wire"), ratio("responder")) else { continue };
-            let figure = Figure {
-                workload: "pgbench",
-                adapter: "freshet-wire",
-                sessions: CLIENTS_MOST,
-                note: format!("1,000 sessions to 64: {ours:.2} here, {limit:.2} of the responder"),
-                ..Figure::new(many, "of 64 sessions", 0.0, "", 0.0).ratio(ours / limit)
-            };
-            self.tell(figure.due_if(self.is_judged, Due::RatioAtLeast(MANY_SESSIONS_DUE)));
-        }
     }
 
     /// The accounts hold what was acknowledged: the updates of one, and what the history says. What was under way when pgbench stopped

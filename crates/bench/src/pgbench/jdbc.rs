@@ -66,6 +66,6 @@ impl Bench<'_> {
         let each = case.pipeline as f64;
         let rate_per_s = counted / seconds / each;
         let latency_ms = case.clients as f64 / rate_per_s.max(f64::MIN_POSITIVE) * 1e3;
-        Ok(Asked { rate_per_s, latency_ms, transactions: (all / each) as u64, cpu_seconds })
+        Ok(Asked { rate_per_s, latency_ms, transactions: (all / each) as u64, cpu_seconds, rounds: 1.0 })
     }
 }

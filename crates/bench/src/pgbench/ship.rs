@@ -10,53 +10,31 @@ use crate::figure::{Due, Figure};
 use crate::progress::during;
 
 /// Each way is asked so many times.
-const ROUNDS: u64 = 2;
+const ROUNDS: usize = 2;
 const ADAPTERS: [&str; 2] = ["freshet-wire", "freshet-ship"];
 /// Statements per second of the server's processor time, in multiples of direct connections'.
 const SAVED_DUE: f64 = 2.0;
 /// What a lone request may take longer.
 const LONE_US_DUE: f64 = 50.0;
 
-/// What one way came to in all rounds.
-#[derive(Clone, Copy, Default)]
-struct Sum {
-    transactions: u64,
-    cpu_seconds: f64,
-    rate_per_s: f64,
-    latency_ms: f64,
-}
-
-impl Sum {
-    fn add(&mut self, asked: &Asked) {
-        self.transactions += asked.transactions;
-        self.cpu_seconds += asked.cpu_seconds;
-        self.rate_per_s += asked.rate_per_s / ROUNDS as f64;
-        self.latency_ms += asked.latency_ms / ROUNDS as f64;
-    }
-
-    fn cpu_us_each(&self) -> f64 {
-        self.cpu_seconds * 1e6 / self.transactions.max(1) as f64
-    }
-}
-
 impl Bench<'_> {
     pub(super) fn measure_shipped(&mut self, case: &Case, wire: &Wire) -> Result<(), BenchError> {
         let script = self.write_script(case)?;
         let shipped = Shipped::start(self.scratch.path(), wire.address())?;
         let ways = [Address { socket: None, ..wire.address() }, shipped.address()];
-        let mut sums = [Sum::default(); 2];
+        let mut rounds: [Vec<Asked>; 2] = Default::default();
         let before = shipped.server().cpu_seconds();
         for _ in 0..ROUNDS {
-            for ((name, at), sum) in ADAPTERS.into_iter().zip(ways).zip(&mut sums) {
+            for ((name, at), rounds) in ADAPTERS.into_iter().zip(ways).zip(&mut rounds) {
                 let what = format!("{name}: {}", case.name);
                 // Whoever accepts them, one server answers.
-                sum.add(&during(&what, 0, |_| self.run_script((name, at, wire.server()), case, &script))?);
+                rounds.push(during(&what, 0, |_| self.run_script((name, at, wire.server()), case, &script))?);
             }
         }
         let ship_cpu_seconds = shipped.server().cpu_seconds() - before;
+        let sums = rounds.each_ref().map(|rounds| Asked::of_rounds(rounds));
+        self.note_added(ADAPTERS[0], case, sums.iter().map(|sum| sum.transactions).sum());
         if case.script == Script::Update {
-            let updates: u64 = sums.iter().map(|sum| sum.transactions).sum();
-            *self.added.entry(ADAPTERS[0]).or_default() += updates;
             ask(wire.address(), "CHECKPOINT")?;
         }
         for (adapter, sum) in ADAPTERS.into_iter().zip(&sums) {
@@ -66,7 +44,7 @@ impl Bench<'_> {
                 let each = ship_cpu_seconds * 1e6 / sum.transactions.max(1) as f64;
                 note.push_str(&format!(", ship {each:.1}"));
             }
-            let seconds = (self.args.seconds * ROUNDS) as f64;
+            let seconds = self.args.seconds as f64 * sum.rounds;
             self.tell(Figure {
                 workload: "pgbench",
                 adapter,
