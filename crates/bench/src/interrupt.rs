@@ -121,6 +121,8 @@ fn stop_children(stops: &[(u32, Signal)], signalled: &mut HashSet<u32>, is_late:
         if let (Some(signal), Some(pid)) = (signal, Pid::from_raw(child as i32)) {
             // It may have ended meanwhile; the next look says so.
             let _ = kill_process(pid, signal);
+            // Whoever rests hears no other signal.
+            process::signal_family(child, Signal::CONT);
         }
     }
     !children.is_empty()

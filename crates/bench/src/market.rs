@@ -172,12 +172,13 @@ pub fn run(args: &MarketArgs) -> Result<(), BenchError> {
     let scratch = Scratch::new(&args.data, "market")?;
     let sockets = Sockets::new(args.tcp)?;
     let mut markets = start(&scratch, &sockets, &window, has_postgres)?;
+    markets.iter().for_each(|market| market.system.server().rests());
     let is_judged = codes >= JUDGED_STOCKS && machine.optimised;
     let mut figures = Vec::new();
     for point in points(&args.cases) {
         measure_all(args, &window, &mut markets, point, is_judged, &mut figures)?;
     }
-    markets.iter().try_for_each(check)?;
+    markets.iter().try_for_each(|market| market.system.while_asked(|| check(market)))?;
     figures.extend(at_100_of_none(&figures, is_judged));
     finish(args, machine, &figures)
 }
@@ -273,7 +274,9 @@ fn measure_all(
     for market in markets {
         let at = point.at.map_or(String::new(), |at| format!(" {at}"));
         let what = format!("{}: {}{at}", market.system.name(), point.case);
+        market.system.server().goes_on();
         let found = during(&what, 0, |_| measure(args, window, market, point))?;
+        market.system.server().rests();
         measured.insert(market.system.name(), found);
     }
     let told = told(point, &measured, is_judged);

@@ -251,6 +251,7 @@ pub fn run(args: &PgbenchArgs) -> Result<(), BenchError> {
     let sockets = Sockets::new(args.tcp)?;
     let mut bench = Bench { args, program, scratch, sockets, figures: Vec::new(), added: BTreeMap::new(), is_judged };
     let systems = bench.start()?;
+    systems.iter().for_each(|system| system.server().rests());
     let driver = jdbc::driver();
     for case in chosen {
         if let (true, Err(missing)) = (case.is_jdbc, &driver) {
@@ -259,13 +260,15 @@ pub fn run(args: &PgbenchArgs) -> Result<(), BenchError> {
         }
         let is_ours_alone = case.is_shipped || case.is_beside;
         match systems.iter().find(|system| is_ours_alone && matches!(system, System::Freshet(_))) {
-            Some(System::Freshet(wire)) if case.is_beside => bench.measure_beside(case, wire)?,
-            Some(System::Freshet(wire)) => bench.measure_shipped(case, wire)?,
+            Some(ours @ System::Freshet(wire)) => ours.while_asked(|| match case.is_beside {
+                true => bench.measure_beside(case, wire),
+                false => bench.measure_shipped(case, wire),
+            })?,
             _ if case.is_many => bench.measure_many(case, &systems)?,
             _ => bench.measure(case, &systems, driver.as_deref().ok())?,
         }
     }
-    systems.iter().try_for_each(|system| bench.check(system))?;
+    systems.iter().try_for_each(|system| system.while_asked(|| bench.check(system)))?;
     say("");
     figure::rates_table(&bench.figures).iter().for_each(|line| say(line));
     if let Some(path) = &args.json {
@@ -395,10 +398,11 @@ impl Bench<'_> {
         for system in systems.iter().filter(asks) {
             let what = format!("{}: {}", system.name(), case.name);
             let of = (system.name(), system.address(), system.server());
-            let asked = during(&what, 0, |_| match driver.filter(|_| case.is_jdbc) {
+            let ask_it = |_: &_| match driver.filter(|_| case.is_jdbc) {
                 Some(driver) => self.run_jdbc(of, case, driver),
                 None => self.run_script(of, case, &script),
-            })?;
+            };
+            let asked = system.while_asked(|| during(&what, 0, ask_it))?;
             let figure = self.figure(case, system, &asked);
             rates.insert(system.name(), figure.rate_per_s);
             self.note_added(system.name(), case, asked.transactions);
@@ -409,7 +413,7 @@ impl Bench<'_> {
             self.tell(figure);
             if matches!(system, System::Freshet(_)) && case.script != Script::Select {
                 // The next case does not meet the checkpoint that this one caused.
-                ask(system.address(), "CHECKPOINT")?;
+                system.while_asked(|| ask(system.address(), "CHECKPOINT"))?;
             }
         }
         if let (Some(due), Some(theirs), Some(ours)) =

@@ -1,7 +1,7 @@
 //! What does the kernel tell of a process, and which ones did this one start?
 
-use rustix::process::getpid;
-use std::collections::HashMap;
+use rustix::process::{Pid, Signal, getpid, kill_process};
+use std::collections::{HashMap, HashSet};
 
 /// The kernel's unit in `/proc` (USER_HZ), the same on every architecture that we build for.
 pub(crate) const TICKS_PER_SECOND: f64 = 100.0;
@@ -32,6 +32,34 @@ pub(crate) fn all() -> HashMap<u32, Stat> {
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     numbers.filter_map(|pid| Some((pid, Stat::read(pid)?))).collect()
+}
+
+/// Whether a process is `first` or one that it started, or that those started.
+pub(crate) fn is_of(all: &HashMap<u32, Stat>, first: u32, mut pid: u32) -> bool {
+    while pid != first {
+        match all.get(&pid) {
+            Some(stat) => pid = stat.parent,
+            None => return false,
+        }
+    }
+    true
+}
+
+/// Sends a signal to a process and to all that descend from it, once each, until there is none that was started meanwhile.
+pub(crate) fn signal_family(first: u32, signal: Signal) {
+    let mut signalled = HashSet::new();
+    loop {
+        let all = all();
+        let family = all.iter().filter(|(pid, stat)| !stat.has_ended && is_of(&all, first, **pid));
+        let missed: Vec<u32> = family.map(|(pid, _)| *pid).filter(|pid| signalled.insert(*pid)).collect();
+        if missed.is_empty() {
+            return;
+        }
+        for pid in missed.into_iter().filter_map(|pid| Pid::from_raw(pid as i32)) {
+            // It may have ended meanwhile.
+            let _ = kill_process(pid, signal);
+        }
+    }
 }
 
 /// The processes that this one started itself and that run.

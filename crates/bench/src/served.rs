@@ -1,5 +1,5 @@
 //! Which servers does a client ask? Ours, PostgreSQL, and one that does nothing: each a process of its own, all there at the same time, those that
-//! are not asked at rest.
+//! are not asked stopped: PostgreSQL's vacuum and checkpoints after its turn took the feed of the next one up to half a second.
 
 use crate::adapter::child::Server;
 use crate::adapter::freshet_wire::Wire;
@@ -58,6 +58,14 @@ impl System {
             System::Postgres(postgres) => postgres.address(),
             System::Freshet(wire) => wire.address(),
         }
+    }
+
+    /// Lets it go on for as long as it is asked.
+    pub fn while_asked<T>(&self, ask: impl FnOnce() -> T) -> T {
+        self.server().goes_on();
+        let answer = ask();
+        self.server().rests();
+        answer
     }
 
     /// The number that it is asked for.

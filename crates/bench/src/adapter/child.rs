@@ -55,17 +55,19 @@ impl Server {
     pub fn cpu_seconds(&self) -> f64 {
         let own = self.child.id();
         let all = process::all();
-        let is_of_it = |mut pid: u32| {
-            while pid != own {
-                match all.get(&pid) {
-                    Some(stat) => pid = stat.parent,
-                    None => return false,
-                }
-            }
-            true
-        };
-        let ticks: u64 = all.iter().filter(|(pid, _)| is_of_it(**pid)).map(|(_, stat)| stat.ticks).sum();
+        let family = all.iter().filter(|(pid, _)| process::is_of(&all, own, **pid));
+        let ticks: u64 = family.map(|(_, stat)| stat.ticks).sum();
         ticks as f64 / TICKS_PER_SECOND
+    }
+
+    /// Holds it and the processes that it started wherever they are: what it does by itself, as vacuuming, it does not do at the expense of others.
+    pub fn rests(&self) {
+        process::signal_family(self.child.id(), Signal::STOP);
+    }
+
+    /// Lets it go on.
+    pub fn goes_on(&self) {
+        process::signal_family(self.child.id(), Signal::CONT);
     }
 
     /// Of the process itself, without those that it started.
@@ -92,6 +94,8 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         interrupt::pass();
+        // Whoever rests hears no other signal.
+        self.goes_on();
         // It may have ended by itself: then there is nobody to signal, and it is only collected.
         let _ = kill_process(Pid::from_child(&self.child), self.stop);
         let start = Instant::now();
@@ -101,5 +105,47 @@ impl Drop for Server {
         let _ = self.child.kill();
         let _ = self.child.wait();
         interrupt::has_ended(self.child.id());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of the process and of what it started, as `/proc` has it: `T` is stopped.
+    fn states(server: &Server) -> Vec<char> {
+        let all = process::all();
+        let family = all.keys().filter(|pid| process::is_of(&all, server.child.id(), **pid));
+        let state = |pid: &u32| {
+            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+            stat.rsplit_once(')')?.1.trim_start().chars().next()
+        };
+        family.filter_map(state).collect()
+    }
+
+    fn wait_for(server: &Server, is_so: impl Fn(&[char]) -> bool) {
+        let start = Instant::now();
+        while !is_so(&states(server)) {
+            assert!(start.elapsed() < PATIENCE, "{:?}", states(server));
+            std::thread::sleep(LOOK_INTERVAL);
+        }
+    }
+
+    #[test]
+    fn a_server_rests_with_all_that_it_started_and_ends_all_the_same() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let mut command = Command::new("sh");
+        command.args(["-c", "sleep 600 & trap \"kill $!\" TERM; wait"]);
+        let server = Server::start("shell", command, dir.path(), Signal::TERM).expect("it starts");
+        wait_for(&server, |states| states.len() == 2);
+        server.rests();
+        wait_for(&server, |states| states.len() == 2 && states.iter().all(|state| *state == 'T'));
+        server.goes_on();
+        wait_for(&server, |states| !states.contains(&'T'));
+        server.rests();
+        let (pid, start) = (server.child.id(), Instant::now());
+        drop(server);
+        assert!(start.elapsed() < PATIENCE, "it had to be killed");
+        assert!(!process::all().contains_key(&pid));
     }
 }

@@ -26,10 +26,11 @@ impl Bench<'_> {
                 for (case, rounds) in [&few, case].into_iter().zip(rounds) {
                     let what = format!("{}: {} of {}", system.name(), case.name, case.clients);
                     let of = (system.name(), system.address(), system.server());
-                    rounds.push(during(&what, 0, |_| self.run_script(of, case, &script))?);
+                    let ask_it = || during(&what, 0, |_| self.run_script(of, case, &script));
+                    rounds.push(system.while_asked(ask_it)?);
                 }
                 if matches!(system, System::Freshet(_)) && case.script != Script::Select {
-                    ask(system.address(), "CHECKPOINT")?;
+                    system.while_asked(|| ask(system.address(), "CHECKPOINT"))?;
                 }
             }
         }
