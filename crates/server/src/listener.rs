@@ -30,6 +30,7 @@ use crate::recovery::Recovery;
 use crate::tls::{Tls, TlsFiles};
 use crate::watched::Watched;
 use freshet_db::Database;
+use freshet_engine::io::urgency::Urgency;
 use freshet_engine::log::Attendant;
 use std::cell::Cell;
 use std::future::{Future, poll_fn};
@@ -418,7 +419,9 @@ fn start_worker(
 /// One turn after the other. Sessions for which something came at the end of one have theirs before the reactor looks at the sockets again.
 async fn turns(mut sessions: LocalSet, attendant: &Attendant) {
     let _stop = StopOnPanic;
+    let mut urgency = Urgency::default();
     poll_fn(|cx| {
+        urgency.turns();
         let mut polled = Pin::new(&mut sessions).poll(cx);
         if turn::end() && polled.is_pending() {
             polled = Pin::new(&mut sessions).poll(cx);

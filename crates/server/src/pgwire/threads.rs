@@ -2,9 +2,11 @@
 //!
 //! 1. The first one is there from the beginning. So where the system gives no more (ulimit -u, pids.max, TasksMax), work waits for a thread that
 //!    is there; nothing is refused, and nothing ends.
-//! 2. They give way to the workers' threads: a long statement takes what the short ones leave, and they do not wait for its turn to end.
+//! 2. They give way to the workers' threads: a long statement takes what the short ones leave, and they do not wait for its turn to end
+//!    (`freshet_engine::io::urgency`).
 //! 3. Work that waits, waits only for work that ends or gives its thread back by itself ([`super::long`], 1).
 
+use freshet_engine::io::urgency::TakesLong;
 use freshet_engine::sync::priority::give_way;
 use std::collections::VecDeque;
 use std::io;
@@ -93,8 +95,10 @@ impl Pool {
             give_way();
             let mut next = pool.next(pool.lock());
             while let Some(work) = next {
+                let long = TakesLong::begins();
                 // Who waits for it is told by what it does not give.
                 let _ = catch_unwind(AssertUnwindSafe(work));
+                drop(long);
                 let mut state = pool.lock();
                 state.free += 1;
                 next = pool.next(state);

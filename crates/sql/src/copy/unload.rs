@@ -8,6 +8,7 @@
 
 use super::encode::{Cells, Writer};
 use freshet_engine::catalog::Table;
+use freshet_engine::io::urgency::TakesLong;
 use freshet_engine::schema::{IntegerWord, Row, Value};
 use freshet_engine::sync::priority::give_way;
 use freshet_engine::txn::{LeaseEnded, PageCursor, Reader, RowPicks};
@@ -182,6 +183,7 @@ impl Unloading {
         let thread = std::thread::Builder::new().name("freshet-copy".to_owned());
         let run = move || {
             give_way();
+            let _long = TakesLong::begins();
             given.into_iter().take(1).for_each(|(writer, shared)| unload(writer, shared));
         };
         if thread.spawn(run).is_err() {

@@ -45,6 +45,7 @@ use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::prelude::SessionConfig;
 use freshet_engine::engine::{Account, Claim};
+use freshet_engine::io::urgency::TakesLong;
 use freshet_engine::sync::priority::give_way;
 use freshet_engine::txn::Reader;
 use futures::future::{Either, select};
@@ -440,7 +441,7 @@ impl Shared {
 }
 
 /// Ends the wait whatever becomes of the task.
-struct Ending(Arc<Shared>, &'static Worker);
+struct Ending(Arc<Shared>, &'static Worker, TakesLong);
 
 impl Drop for Ending {
     fn drop(&mut self) {
@@ -478,7 +479,7 @@ impl Query {
         let shared = Arc::new(Shared::default());
         let worker = worker()?;
         worker.running.fetch_add(1, Ordering::Relaxed);
-        let ending = Ending(shared.clone(), worker);
+        let ending = Ending(shared.clone(), worker, TakesLong::begins());
         let stopped = Stopped::default();
         let told = stopped.clone();
         let task = worker.runtime.spawn(async move {
