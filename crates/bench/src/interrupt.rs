@@ -64,6 +64,12 @@ pub(crate) fn pass() {
     drop(left());
 }
 
+/// Does it unless a signal is ending the process, and before one does: then never.
+pub(crate) fn unless_ending(work: impl FnOnce()) {
+    let _left = left();
+    work();
+}
+
 /// From now on a signal ends this process in order.
 pub(crate) fn watch() {
     static WATCHED: Once = Once::new();
@@ -117,10 +123,11 @@ fn stop_children(stops: &[(u32, Signal)], signalled: &mut HashSet<u32>, is_late:
     let children = process::children();
     for &child in &children {
         let stop = stops.iter().find(|(started, _)| *started == child).map_or(Signal::TERM, |(_, stop)| *stop);
-        let signal = if is_late { Some(Signal::KILL) } else { signalled.insert(child).then_some(stop) };
-        if let (Some(signal), Some(pid)) = (signal, Pid::from_raw(child as i32)) {
+        if is_late {
+            process::signal_family(child, Signal::KILL);
+        } else if let (true, Some(pid)) = (signalled.insert(child), Pid::from_raw(child as i32)) {
             // It may have ended meanwhile; the next look says so.
-            let _ = kill_process(pid, signal);
+            let _ = kill_process(pid, stop);
             // Whoever rests hears no other signal.
             process::signal_family(child, Signal::CONT);
         }

@@ -426,7 +426,7 @@ impl<S: Source> Loop<S> {
                         self.idle.rotate_left(1);
                     }
                     // Sixteen that each wait for a device may outlast the window; none of them would count.
-                    if self.stride == 1 {
+                    if self.stride == 1 && self.busy == 0 {
                         return Ok(());
                     }
                 }

@@ -62,7 +62,7 @@ impl Server {
 
     /// Holds it and the processes that it started wherever they are: what it does by itself, as vacuuming, it does not do at the expense of others.
     pub fn rests(&self) {
-        process::signal_family(self.child.id(), Signal::STOP);
+        interrupt::unless_ending(|| process::signal_family(self.child.id(), Signal::STOP));
     }
 
     /// Lets it go on.
@@ -94,10 +94,12 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         interrupt::pass();
-        // Whoever rests hears no other signal.
-        self.goes_on();
         // It may have ended by itself: then there is nobody to signal, and it is only collected.
-        let _ = kill_process(Pid::from_child(&self.child), self.stop);
+        if matches!(self.child.try_wait(), Ok(None)) {
+            // Whoever rests hears no other signal.
+            self.goes_on();
+            let _ = kill_process(Pid::from_child(&self.child), self.stop);
+        }
         let start = Instant::now();
         while matches!(self.child.try_wait(), Ok(None)) && start.elapsed() < PATIENCE {
             std::thread::sleep(LOOK_INTERVAL);
@@ -135,7 +137,7 @@ mod tests {
     fn a_server_rests_with_all_that_it_started_and_ends_all_the_same() {
         let dir = tempfile::tempdir().expect("a directory");
         let mut command = Command::new("sh");
-        command.args(["-c", "sleep 600 & trap \"kill $!\" TERM; wait"]);
+        command.args(["-c", "trap 'kill $!' TERM; sleep 600 & wait"]);
         let server = Server::start("shell", command, dir.path(), Signal::TERM).expect("it starts");
         wait_for(&server, |states| states.len() == 2);
         server.rests();

@@ -5,7 +5,7 @@
 //! the log works for 20 us at a time, and everybody waits for it: with slices as long as the workers' it waited for the scheduler's tick where
 //! these used all processors, 4 ms each time, and now and then for four of them.
 //!
-//! The same holds for who serves sessions while what takes long has all processors: that is less urgent (`sync::priority`), but whoever has a
+//! The same holds for who serves sessions while what takes long has all processors: that is [less urgent](give_way), but whoever has a
 //! processor keeps it for a slice from those whose slices are no shorter. Beside a query on both of two processors one in a hundred of selects
 //! took 2.8 ms, and takes 0.17. Not at other times: clients that share the processors would be interrupted for each of their requests, and send
 //! fewer of them at once.
@@ -19,13 +19,18 @@ const SLICE_NS: u64 = 100_000;
 /// What the kernel takes for no wish.
 const SLICE_OF_ALL: u64 = 0;
 
+/// As `nice -n 5`: about a quarter of the time that a thread gets which nobody has told so, and all of it where nobody else has work. Not less: other
+/// programs on the machine are before it too, and what takes long is not to take for ever.
+#[cfg(all(target_os = "linux", not(any(loom, shuttle, miri))))]
+const LOWER: i32 = 5;
+
 /// As many turns without anything long later a server's thread is as urgent as others again: to change that takes two system calls.
 const CALM_TURNS: u32 = 1_000;
 
 /// What takes long, of the whole process.
 static LONG: AtomicUsize = AtomicUsize::new(0);
 
-/// Something that takes long is under way as long as this lives.
+/// Something that takes long is under way as long as this lives. Loads are not counted: they wait for what comes most of the time.
 #[derive(Debug)]
 pub struct TakesLong(());
 
@@ -39,6 +44,24 @@ impl TakesLong {
 impl Drop for TakesLong {
     fn drop(&mut self) {
         LONG.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// What takes long waits for somebody as long as this lives, a client perhaps that reads no further, and takes no processor.
+#[derive(Debug)]
+pub struct Pauses(());
+
+impl Pauses {
+    /// By who has begun something long.
+    pub fn begins() -> Pauses {
+        LONG.fetch_sub(1, Ordering::Relaxed);
+        Pauses(())
+    }
+}
+
+impl Drop for Pauses {
+    fn drop(&mut self) {
+        LONG.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -62,7 +85,7 @@ impl Urgency {
             Some(calm) if is_long => *calm = 0,
             Some(calm) if *calm < CALM_TURNS => *calm += 1,
             Some(_) => {
-                ask_for_slices(SLICE_OF_ALL);
+                be_served_as_others();
                 self.calm_turns = None;
             }
         }
@@ -73,6 +96,20 @@ impl Urgency {
 /// From here on this thread works for a short time whenever it works, and others wait for that. Kernels before 6.12 take no notice.
 pub fn be_served_soon() {
     ask_for_slices(SLICE_NS);
+}
+
+/// The end of that. A thread that one like that started has it from there.
+pub fn be_served_as_others() {
+    ask_for_slices(SLICE_OF_ALL);
+}
+
+/// From here on this thread gives way to others: it does what takes long, and nobody waits for it who waits for little.
+pub fn give_way() {
+    // Of Linux this is the thread's, elsewhere it would be the process's. Who may not have it, goes on as before.
+    #[cfg(all(target_os = "linux", not(any(loom, shuttle, miri))))]
+    let _ = rustix::process::getpriority_process(None)
+        .and_then(|now| rustix::process::setpriority_process(None, now.max(LOWER)));
+    be_served_as_others();
 }
 
 fn ask_for_slices(slice_ns: u64) {
@@ -119,7 +156,7 @@ mod tests {
     fn a_thread_asks_for_short_slices_and_stays_as_nice_as_it_is() {
         let Some(before) = told() else { return println!("skipped: sched_getattr is not allowed here") };
         let after = std::thread::spawn(|| {
-            crate::sync::priority::give_way();
+            give_way();
             let nice = told().map(|of_it| of_it.sched_nice);
             be_served_soon();
             (nice, told())
@@ -134,6 +171,23 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_thread_gives_way_and_others_do_not_whoever_started_it() {
+        let nice = || rustix::process::getpriority_process(None).expect("a thread has one");
+        let slice = || told().map_or(0, |told| told.sched_runtime);
+        let before = (nice(), slice());
+        let started = std::thread::spawn(move || {
+            be_served_soon();
+            let lower = std::thread::spawn(move || {
+                give_way();
+                (nice(), slice())
+            });
+            lower.join().expect("it ends")
+        });
+        assert_eq!(started.join().expect("it ends"), (before.0.max(LOWER), before.1));
+        assert_eq!((nice(), slice()), before);
+    }
+
     /// Nothing else of these tests takes long.
     #[test]
     fn who_serves_is_urgent_beside_what_takes_long_and_a_while_longer() {
@@ -142,6 +196,9 @@ mod tests {
             let (mut urgency, before) = (Urgency::default(), slice());
             assert!(!urgency.turns());
             let long = [TakesLong::begins(), TakesLong::begins()];
+            let pauses = [Pauses::begins(), Pauses::begins()];
+            assert!(!urgency.turns(), "both wait for somebody");
+            drop(pauses);
             assert!(urgency.turns());
             if before > 0 {
                 assert_eq!(slice(), SLICE_NS);

@@ -225,34 +225,3 @@ impl Spin {
         }
     }
 }
-
-/// Whose turn comes first where there are fewer processors than threads with work?
-pub mod priority {
-    /// As `nice -n 5`: about a quarter of the time that a thread gets which nobody has told so, and all of it where nobody else has work. Not less: other
-    /// programs on the machine are before it too, and what takes long is not to take for ever.
-    #[cfg(all(target_os = "linux", not(any(loom, shuttle, miri))))]
-    const LOWER: i32 = 5;
-
-    /// From here on this thread gives way to others: it does what takes long, and nobody waits for it who waits for little.
-    pub fn give_way() {
-        // Of Linux this is the thread's, elsewhere it would be the process's. Who may not have it, goes on as before.
-        #[cfg(all(target_os = "linux", not(any(loom, shuttle, miri))))]
-        let _ = rustix::process::getpriority_process(None)
-            .and_then(|now| rustix::process::setpriority_process(None, now.max(LOWER)));
-    }
-
-    #[cfg(all(test, target_os = "linux", not(any(loom, shuttle, miri))))]
-    mod tests {
-        #[test]
-        fn a_thread_gives_way_and_others_do_not() {
-            let nice = || rustix::process::getpriority_process(None).expect("a thread has one");
-            let before = nice();
-            let lower = std::thread::spawn(move || {
-                super::give_way();
-                nice()
-            });
-            assert_eq!(lower.join().expect("it ends"), before.max(super::LOWER));
-            assert_eq!(nice(), before);
-        }
-    }
-}

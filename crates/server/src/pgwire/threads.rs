@@ -6,8 +6,7 @@
 //!    (`freshet_engine::io::urgency`).
 //! 3. Work that waits, waits only for work that ends or gives its thread back by itself ([`super::long`], 1).
 
-use freshet_engine::io::urgency::TakesLong;
-use freshet_engine::sync::priority::give_way;
+use freshet_engine::io::urgency::{TakesLong, give_way};
 use std::collections::VecDeque;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};

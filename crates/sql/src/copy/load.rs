@@ -13,6 +13,7 @@ use crate::load::null_violation;
 use crate::value::zone::Clock;
 use crate::value::{self, check_text};
 use freshet_engine::catalog::Table;
+use freshet_engine::io::urgency::be_served_as_others;
 use freshet_engine::schema::{Row, Type, Value};
 use freshet_engine::txn::{Appender, Error, Load, Stop};
 use parking_lot::{Condvar, Mutex};
@@ -163,7 +164,11 @@ impl Threads {
 fn start_thread() -> Option<mpsc::Sender<Worker>> {
     let (give, given) = mpsc::channel::<Worker>();
     let thread = std::thread::Builder::new().name("freshet-copy".to_owned());
-    thread.spawn(move || given.into_iter().take(1).for_each(Worker::run)).ok().map(|_| give)
+    let run = move || {
+        be_served_as_others();
+        given.into_iter().take(1).for_each(Worker::run);
+    };
+    thread.spawn(run).ok().map(|_| give)
 }
 
 /// Waits for threads of a load.

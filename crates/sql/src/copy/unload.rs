@@ -8,9 +8,8 @@
 
 use super::encode::{Cells, Writer};
 use freshet_engine::catalog::Table;
-use freshet_engine::io::urgency::TakesLong;
+use freshet_engine::io::urgency::{Pauses, TakesLong, give_way};
 use freshet_engine::schema::{IntegerWord, Row, Value};
-use freshet_engine::sync::priority::give_way;
 use freshet_engine::txn::{LeaseEnded, PageCursor, Reader, RowPicks};
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
@@ -148,6 +147,7 @@ impl Shared {
     fn room(&self) -> Option<Vec<u8>> {
         let mut state = self.state.lock();
         while state.waiting_bytes >= WAITING_BYTES_MAX && !state.is_dropped {
+            let _pauses = Pauses::begins();
             self.has_room.wait(&mut state);
         }
         (!state.is_dropped).then(|| state.spent.pop().unwrap_or_default())

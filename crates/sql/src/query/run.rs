@@ -45,8 +45,7 @@ use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::prelude::SessionConfig;
 use freshet_engine::engine::{Account, Claim};
-use freshet_engine::io::urgency::TakesLong;
-use freshet_engine::sync::priority::give_way;
+use freshet_engine::io::urgency::{Pauses, TakesLong, give_way};
 use freshet_engine::txn::Reader;
 use futures::future::{Either, select};
 use futures::{FutureExt, StreamExt};
@@ -434,6 +433,7 @@ impl Shared {
     /// Gives a part, and waits until it has been taken.
     async fn give(&self, part: Collected) {
         self.finish(Ok(part));
+        let _pauses = Pauses::begins();
         while self.given.lock().is_some() {
             self.is_taken.notified().await;
         }

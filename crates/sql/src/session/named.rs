@@ -144,7 +144,7 @@ impl Names {
         let mut first = self.statements.iter().take(16);
         if let Some((name, kept)) = first.find(|(_, kept)| Arc::ptr_eq(&kept.prepared, statement)) {
             note_bytes(std::ptr::from_ref(kept).addr(), ENTRIES_BYTES);
-            note(name);
+            note(&**name);
         }
     }
 
