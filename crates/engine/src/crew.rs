@@ -5,6 +5,7 @@
 //! 3. With one thread everything happens on the caller's, so that a simulator drives it. With more the caller's is one of them: where the system
 //!    gives no others, it does all the work.
 
+use crate::io::urgency::be_served_as_others;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::Builder;
@@ -17,7 +18,11 @@ pub(crate) fn with_others(others: usize, work: impl Fn() + Sync) {
 fn on_threads(others: usize, thread: impl Fn() -> Builder, work: &(impl Fn() + Sync)) {
     std::thread::scope(|scope| {
         for _ in 0..others {
-            if thread().spawn_scoped(scope, work).is_err() {
+            let other = || {
+                be_served_as_others();
+                work();
+            };
+            if thread().spawn_scoped(scope, other).is_err() {
                 break;
             }
         }

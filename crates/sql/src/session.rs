@@ -62,7 +62,7 @@ use crate::value::{self, Clock, Datum, Seeded, numeric};
 use freshet_engine::catalog::{NamespaceId, Schema, SchemaPath, Table, TableId};
 use freshet_engine::engine::{Account, Claim, Engine, Kind};
 use freshet_engine::ids::Cts;
-use freshet_engine::io::urgency::be_served_as_others;
+use freshet_engine::io::urgency::{Served, start_thread};
 use freshet_engine::mem::prefetch::prefetch_value;
 use freshet_engine::mem::touched::{note, note_bytes, note_start};
 use freshet_engine::schema::{Row, Type, Value};
@@ -2795,8 +2795,8 @@ impl Background {
     fn start(engine: Engine) -> Arc<Background> {
         let background = Arc::new(Background { state: Mutex::default() });
         let told = background.clone();
-        let thread = std::thread::Builder::new().name("freshet-checkpoint".to_owned()).spawn(move || {
-            be_served_as_others();
+        let thread = std::thread::Builder::new().name("freshet-checkpoint".to_owned());
+        let thread = start_thread(thread, Served::AsOthers, move || {
             let result = engine.checkpoint().map_err(SqlError::from);
             let waker = {
                 let mut state = told.state.lock();

@@ -1,6 +1,6 @@
 //! How does a statement wait for a time to come? One thread wakes all who sleep; it is started by the first.
 
-use freshet_engine::io::urgency::be_served_as_others;
+use freshet_engine::io::urgency::{Served, start_thread};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -32,10 +32,8 @@ fn sleepers() -> io::Result<&'static Sleepers> {
         return Ok(sleepers);
     }
     let sleepers: &'static Sleepers = Box::leak(Box::default());
-    std::thread::Builder::new().name("freshet-sleep".to_owned()).spawn(|| {
-        be_served_as_others();
-        sleepers.wake_in_time()
-    })?;
+    let thread = std::thread::Builder::new().name("freshet-sleep".to_owned());
+    start_thread(thread, Served::AsOthers, || sleepers.wake_in_time())?;
     Ok(SLEEPERS.get_or_init(|| sleepers))
 }
 

@@ -5,14 +5,16 @@
 //! the log works for 20 us at a time, and everybody waits for it: with slices as long as the workers' it waited for the scheduler's tick where
 //! these used all processors, 4 ms each time, and now and then for four of them.
 //!
-//! The same holds for who serves sessions while what takes long has all processors: that is [less urgent](give_way), but whoever has a
+//! The same holds for who serves sessions while what takes long has all processors: that is [less urgent](Served::AfterOthers), but whoever has a
 //! processor keeps it for a slice from those whose slices are no shorter. Beside a query on both of two processors one in a hundred of selects
 //! took 2.8 ms, and takes 0.17. Not at other times: clients that share the processors would be interrupted for each of their requests, and send
 //! fewer of them at once.
 //!
 //! The one `unsafe` block is a system call that rustix does not have. It reads a structure of the length that its first field says, and writes nothing.
 
+use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::{Builder, JoinHandle};
 
 /// The shortest that Linux grants.
 const SLICE_NS: u64 = 100_000;
@@ -30,39 +32,41 @@ const CALM_TURNS: u32 = 1_000;
 /// What takes long, of the whole process.
 static LONG: AtomicUsize = AtomicUsize::new(0);
 
-/// Something that takes long is under way as long as this lives. Loads are not counted: they wait for what comes most of the time.
+/// Something takes long, and counts as that while this lives: [as work](Long::begins), or as one less [while it waits](Long::waits) for somebody, a
+/// client perhaps that reads no further, and takes no processor. Loads are not counted: they wait for what comes most of the time.
 #[derive(Debug)]
-pub struct TakesLong(());
-
-impl TakesLong {
-    pub fn begins() -> TakesLong {
-        LONG.fetch_add(1, Ordering::Relaxed);
-        TakesLong(())
-    }
+pub struct Long {
+    waits: bool,
 }
 
-impl Drop for TakesLong {
-    fn drop(&mut self) {
-        LONG.fetch_sub(1, Ordering::Relaxed);
+impl Long {
+    pub fn begins() -> Long {
+        Long::count(false)
     }
-}
 
-/// What takes long waits for somebody as long as this lives, a client perhaps that reads no further, and takes no processor.
-#[derive(Debug)]
-pub struct Pauses(());
-
-impl Pauses {
     /// By who has begun something long.
-    pub fn begins() -> Pauses {
-        LONG.fetch_sub(1, Ordering::Relaxed);
-        Pauses(())
+    pub fn waits() -> Long {
+        Long::count(true)
+    }
+
+    fn count(waits: bool) -> Long {
+        change(!waits);
+        Long { waits }
     }
 }
 
-impl Drop for Pauses {
+impl Drop for Long {
     fn drop(&mut self) {
-        LONG.fetch_add(1, Ordering::Relaxed);
+        change(self.waits);
     }
+}
+
+fn change(more: bool) {
+    if more {
+        LONG.fetch_add(1, Ordering::Relaxed)
+    } else {
+        LONG.fetch_sub(1, Ordering::Relaxed)
+    };
 }
 
 /// Of a thread that serves sessions, turn by turn: whether it is to be served soon, as something takes long beside it.
@@ -93,18 +97,41 @@ impl Urgency {
     }
 }
 
+/// How soon a thread gets a processor, from its beginning.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Served {
+    AsOthers,
+    /// It does what takes long, and nobody waits for it who waits for little.
+    AfterOthers,
+}
+
+/// Starts a thread for `work`, which is served like that whoever starts it: from who serves sessions it would have short slices, which Linux hands down.
+pub fn start_thread<T: Send + 'static>(
+    thread: Builder,
+    served: Served,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> io::Result<JoinHandle<T>> {
+    thread.spawn(move || {
+        match served {
+            Served::AsOthers => be_served_as_others(),
+            Served::AfterOthers => give_way(),
+        }
+        work()
+    })
+}
+
 /// From here on this thread works for a short time whenever it works, and others wait for that. Kernels before 6.12 take no notice.
 pub fn be_served_soon() {
     ask_for_slices(SLICE_NS);
 }
 
-/// The end of that. A thread that one like that started has it from there.
-pub fn be_served_as_others() {
+/// The end of that, and the beginning of a thread that may have been started in the midst of it.
+pub(crate) fn be_served_as_others() {
     ask_for_slices(SLICE_OF_ALL);
 }
 
-/// From here on this thread gives way to others: it does what takes long, and nobody waits for it who waits for little.
-pub fn give_way() {
+/// From here on this thread comes after others.
+fn give_way() {
     // Of Linux this is the thread's, elsewhere it would be the process's. Who may not have it, goes on as before.
     #[cfg(all(target_os = "linux", not(any(loom, shuttle, miri))))]
     let _ = rustix::process::getpriority_process(None)
@@ -172,19 +199,18 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_gives_way_and_others_do_not_whoever_started_it() {
+    fn a_thread_is_served_as_it_was_started_whoever_started_it() {
         let nice = || rustix::process::getpriority_process(None).expect("a thread has one");
         let slice = || told().map_or(0, |told| told.sched_runtime);
         let before = (nice(), slice());
         let started = std::thread::spawn(move || {
             be_served_soon();
-            let lower = std::thread::spawn(move || {
-                give_way();
-                (nice(), slice())
-            });
-            lower.join().expect("it ends")
+            [Served::AsOthers, Served::AfterOthers].map(|served| {
+                let thread = start_thread(Builder::new(), served, move || (nice(), slice()));
+                thread.expect("a thread").join().expect("it ends")
+            })
         });
-        assert_eq!(started.join().expect("it ends"), (before.0.max(LOWER), before.1));
+        assert_eq!(started.join().expect("it ends"), [before, (before.0.max(LOWER), before.1)]);
         assert_eq!((nice(), slice()), before);
     }
 
@@ -195,10 +221,10 @@ mod tests {
         std::thread::spawn(move || {
             let (mut urgency, before) = (Urgency::default(), slice());
             assert!(!urgency.turns());
-            let long = [TakesLong::begins(), TakesLong::begins()];
-            let pauses = [Pauses::begins(), Pauses::begins()];
+            let long = [Long::begins(), Long::begins()];
+            let waits = [Long::waits(), Long::waits()];
             assert!(!urgency.turns(), "both wait for somebody");
-            drop(pauses);
+            drop(waits);
             assert!(urgency.turns());
             if before > 0 {
                 assert_eq!(slice(), SLICE_NS);

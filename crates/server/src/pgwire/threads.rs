@@ -6,7 +6,7 @@
 //!    (`freshet_engine::io::urgency`).
 //! 3. Work that waits, waits only for work that ends or gives its thread back by itself ([`super::long`], 1).
 
-use freshet_engine::io::urgency::{TakesLong, give_way};
+use freshet_engine::io::urgency::{Long, Served, start_thread};
 use std::collections::VecDeque;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -90,11 +90,10 @@ impl Pool {
     fn add_thread(self: &Arc<Self>, state: &mut State) -> io::Result<()> {
         let pool = self.clone();
         let thread = Builder::new().name("freshet-long".to_owned()).stack_size(state.stack_bytes);
-        thread.spawn(move || {
-            give_way();
+        start_thread(thread, Served::AfterOthers, move || {
             let mut next = pool.next(pool.lock());
             while let Some(work) = next {
-                let long = TakesLong::begins();
+                let long = Long::begins();
                 // Who waits for it is told by what it does not give.
                 let _ = catch_unwind(AssertUnwindSafe(work));
                 drop(long);

@@ -13,7 +13,7 @@ use crate::load::null_violation;
 use crate::value::zone::Clock;
 use crate::value::{self, check_text};
 use freshet_engine::catalog::Table;
-use freshet_engine::io::urgency::be_served_as_others;
+use freshet_engine::io::urgency::{Served, start_thread};
 use freshet_engine::schema::{Row, Type, Value};
 use freshet_engine::txn::{Appender, Error, Load, Stop};
 use parking_lot::{Condvar, Mutex};
@@ -156,19 +156,16 @@ impl Threads {
     /// One for each core, or as many as the system gives; `None` without any.
     pub fn start() -> Option<Threads> {
         let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
-        let threads: Vec<_> = (0..cores.min(THREADS_MAX)).map_while(|_| start_thread()).collect();
+        let threads: Vec<_> = (0..cores.min(THREADS_MAX)).map_while(|_| start_worker()).collect();
         (!threads.is_empty()).then_some(Threads(threads))
     }
 }
 
-fn start_thread() -> Option<mpsc::Sender<Worker>> {
+fn start_worker() -> Option<mpsc::Sender<Worker>> {
     let (give, given) = mpsc::channel::<Worker>();
     let thread = std::thread::Builder::new().name("freshet-copy".to_owned());
-    let run = move || {
-        be_served_as_others();
-        given.into_iter().take(1).for_each(Worker::run);
-    };
-    thread.spawn(run).ok().map(|_| give)
+    let run = move || given.into_iter().take(1).for_each(Worker::run);
+    start_thread(thread, Served::AsOthers, run).ok().map(|_| give)
 }
 
 /// Waits for threads of a load.

@@ -8,7 +8,7 @@
 
 use super::encode::{Cells, Writer};
 use freshet_engine::catalog::Table;
-use freshet_engine::io::urgency::{Pauses, TakesLong, give_way};
+use freshet_engine::io::urgency::{Long, Served, start_thread};
 use freshet_engine::schema::{IntegerWord, Row, Value};
 use freshet_engine::txn::{LeaseEnded, PageCursor, Reader, RowPicks};
 use parking_lot::{Condvar, Mutex};
@@ -147,7 +147,7 @@ impl Shared {
     fn room(&self) -> Option<Vec<u8>> {
         let mut state = self.state.lock();
         while state.waiting_bytes >= WAITING_BYTES_MAX && !state.is_dropped {
-            let _pauses = Pauses::begins();
+            let _waits = Long::waits();
             self.has_room.wait(&mut state);
         }
         (!state.is_dropped).then(|| state.spent.pop().unwrap_or_default())
@@ -182,11 +182,10 @@ impl Unloading {
         let (give, given) = mpsc::channel::<(Box<TableWriter>, Arc<Shared>)>();
         let thread = std::thread::Builder::new().name("freshet-copy".to_owned());
         let run = move || {
-            give_way();
-            let _long = TakesLong::begins();
+            let _long = Long::begins();
             given.into_iter().take(1).for_each(|(writer, shared)| unload(writer, shared));
         };
-        if thread.spawn(run).is_err() {
+        if start_thread(thread, Served::AfterOthers, run).is_err() {
             return Err(writer);
         }
         let shared = Arc::new(Shared::default());

@@ -45,7 +45,7 @@ use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::prelude::SessionConfig;
 use freshet_engine::engine::{Account, Claim};
-use freshet_engine::io::urgency::{Pauses, TakesLong, give_way};
+use freshet_engine::io::urgency::{Long, Served, start_thread};
 use freshet_engine::txn::Reader;
 use futures::future::{Either, select};
 use futures::{FutureExt, StreamExt};
@@ -78,9 +78,8 @@ impl Worker {
             .name(format!("freshet-query-{number}"))
             // Plans are deep trees.
             .stack_size(8 << 20);
-        thread.spawn(move || {
+        start_thread(thread, Served::AfterOthers, move || {
             crate::unwind::reading_thread();
-            give_way();
             let runtime = Builder::new_current_thread().enable_time().build();
             let made = runtime.as_ref().map(|r| r.handle().clone()).map_err(|e| std::io::Error::from(e.kind()));
             if tell.send(made).is_ok()
@@ -433,7 +432,7 @@ impl Shared {
     /// Gives a part, and waits until it has been taken.
     async fn give(&self, part: Collected) {
         self.finish(Ok(part));
-        let _pauses = Pauses::begins();
+        let _waits = Long::waits();
         while self.given.lock().is_some() {
             self.is_taken.notified().await;
         }
@@ -441,7 +440,7 @@ impl Shared {
 }
 
 /// Ends the wait whatever becomes of the task.
-struct Ending(Arc<Shared>, &'static Worker, TakesLong);
+struct Ending(Arc<Shared>, &'static Worker, Long);
 
 impl Drop for Ending {
     fn drop(&mut self) {
@@ -479,7 +478,7 @@ impl Query {
         let shared = Arc::new(Shared::default());
         let worker = worker()?;
         worker.running.fetch_add(1, Ordering::Relaxed);
-        let ending = Ending(shared.clone(), worker, TakesLong::begins());
+        let ending = Ending(shared.clone(), worker, Long::begins());
         let stopped = Stopped::default();
         let told = stopped.clone();
         let task = worker.runtime.spawn(async move {

@@ -11,7 +11,7 @@ use crate::bind::names::is_temporary;
 use crate::cache::StatementCache;
 use freshet_engine::catalog::NamespaceId;
 use freshet_engine::engine::Engine;
-use freshet_engine::io::urgency::be_served_as_others;
+use freshet_engine::io::urgency::{Served, start_thread};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -47,12 +47,7 @@ pub(super) fn leave(engine: &Engine, cache: &Arc<StatementCache>, namespace: Nam
     if !leftovers.is_tried {
         let (engine, shared) = (engine.clone(), Arc::downgrade(cache));
         let thread = std::thread::Builder::new().name("freshet-leftover".to_owned());
-        leftovers.is_tried = thread
-            .spawn(move || {
-                be_served_as_others();
-                clear(&engine, &shared);
-            })
-            .is_ok();
+        leftovers.is_tried = start_thread(thread, Served::AsOthers, move || clear(&engine, &shared)).is_ok();
     }
 }
 
