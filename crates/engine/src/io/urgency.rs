@@ -33,7 +33,7 @@ const CALM_TURNS: u32 = 1_000;
 static LONG: AtomicUsize = AtomicUsize::new(0);
 
 /// Something takes long, and counts as that while this lives: [as work](Long::begins), or as one less [while it waits](Long::waits) for somebody, a
-/// client perhaps that reads no further, and takes no processor. Loads are not counted: they wait for what comes most of the time.
+/// client perhaps that reads no further, and takes no processor.
 #[derive(Debug)]
 pub struct Long {
     waits: bool,

@@ -13,7 +13,7 @@ use crate::load::null_violation;
 use crate::value::zone::Clock;
 use crate::value::{self, check_text};
 use freshet_engine::catalog::Table;
-use freshet_engine::io::urgency::{Served, start_thread};
+use freshet_engine::io::urgency::{Long, Served, start_thread};
 use freshet_engine::schema::{Row, Type, Value};
 use freshet_engine::txn::{Appender, Error, Load, Stop};
 use parking_lot::{Condvar, Mutex};
@@ -165,7 +165,7 @@ fn start_worker() -> Option<mpsc::Sender<Worker>> {
     let (give, given) = mpsc::channel::<Worker>();
     let thread = std::thread::Builder::new().name("freshet-copy".to_owned());
     let run = move || given.into_iter().take(1).for_each(Worker::run);
-    start_thread(thread, Served::AsOthers, run).ok().map(|_| give)
+    start_thread(thread, Served::AfterOthers, run).ok().map(|_| give)
 }
 
 /// Waits for threads of a load.
@@ -225,6 +225,7 @@ impl Drop for Leaving {
 
 impl Worker {
     fn run(mut self) {
+        let _long = Long::begins();
         let leaving = Leaving(self.shared.clone());
         let mut reader = Reader { plain: Plain::of(&self.table, &self.shared.target), ..Reader::default() };
         while let Some(chunk) = self.next() {
@@ -265,6 +266,7 @@ impl Worker {
             if state.is_closed {
                 return None;
             }
+            let _waits = Long::waits();
             self.shared.work.wait(&mut state);
         }
     }
