@@ -155,6 +155,15 @@ struct Market {
     rounds: i64,
 }
 
+impl Market {
+    fn acknowledged(&mut self, applied: &Applied, rounds: i64) {
+        self.rounds = rounds;
+        self.stored.trades += applied.trades;
+        self.stored.history += applied.trades;
+        self.stored.quotes += applied.quotes;
+    }
+}
+
 pub fn run(args: &MarketArgs) -> Result<(), BenchError> {
     if let Some(unknown) = args.cases.iter().find(|case| !CASES.iter().any(|(name, _)| name == case)) {
         let known: Vec<&str> = CASES.iter().map(|(name, _)| *name).collect();
@@ -274,9 +283,9 @@ fn measure_all(
     for market in markets {
         let at = point.at.map_or(String::new(), |at| format!(" {at}"));
         let what = format!("{}: {}{at}", market.system.name(), point.case);
-        market.system.server().goes_on();
-        let found = during(&what, 0, |_| measure(args, window, market, point))?;
-        market.system.server().rests();
+        let measure = || during(&what, 0, |_| measure(args, window, market, point));
+        let (found, rounds) = market.system.while_asked(measure)?;
+        market.acknowledged(&found.applied, rounds);
         measured.insert(market.system.name(), found);
     }
     let told = told(point, &measured, is_judged);
@@ -375,13 +384,14 @@ fn figure_of(point: Point, adapter: &'static str, measured: &Measured) -> Figure
 }
 
 /// Threads with the customers, and one with the appliers, each with an event loop of its own.
-fn measure(args: &MarketArgs, window: &Window, market: &mut Market, point: Point) -> Result<Measured, BenchError> {
+/// With how often the window has been replayed then.
+fn measure(args: &MarketArgs, window: &Window, market: &Market, point: Point) -> Result<(Measured, i64), BenchError> {
     let threads = processors().min(point.customers);
     let has_feed = point.speed != QUIET;
     let ready = Barrier::new(threads + usize::from(has_feed) + 1);
     let clock = OnceLock::new();
     let stop = AtomicBool::new(false);
-    let (address, rounds) = (market.system.address(), market.rounds);
+    let (address, mut rounds) = (market.system.address(), market.rounds);
     let asking = Asking { form_2_percent: point.form_2_percent, pipelined: args.pipelined };
     // Whoever fails still meets the others at the barriers, so that nobody waits for ever.
     let meet = || {
@@ -444,14 +454,11 @@ fn measure(args: &MarketArgs, window: &Window, market: &mut Market, point: Point
             shown.iter().for_each(|shown| measured.shown.add(shown));
         }
         if let Some(feed) = feed {
-            let (applied, rounds) = feed.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+            let applied;
+            (applied, rounds) = feed.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
             applied.iter().for_each(|applied| measured.applied.add(applied));
-            market.rounds = rounds;
-            market.stored.trades += measured.applied.trades;
-            market.stored.history += measured.applied.trades;
-            market.stored.quotes += measured.applied.quotes;
         }
-        Ok(measured)
+        Ok((measured, rounds))
     })
 }
 
