@@ -3,7 +3,7 @@
 //! One thread serves many sessions: a statement that changes something returns a ticket at its commit, and the session stays busy until the
 //! ticket is durable, exactly as a program that embeds Freshet would do it.
 
-use super::ahead::{Known, Pending};
+use super::ahead::{Known, Pending, Request};
 use super::native::{LOAD_BATCH, facts, next_batch, options};
 use super::sql::{Dialect, Place, Say, Statements, definition, index_definition};
 use super::{
@@ -191,6 +191,12 @@ struct Asked {
     parameters: Vec<Datum>,
 }
 
+impl Request for Asked {
+    fn is_look_up(&self) -> bool {
+        matches!(self.say, Say::Search { .. })
+    }
+}
+
 struct EmbeddedDriver<'a> {
     db: &'a Database,
     tables: &'a [TableShape],
@@ -217,7 +223,7 @@ impl EmbeddedDriver<'_> {
         let (statements, sessions) = (&self.statements, &self.sessions);
         let asked = Asked { session, say, statement, parameters };
         match self.known.learn(asked, |one, what| load_ahead(statements, sessions, one, what)) {
-            Some(oldest) => self.run_known(oldest),
+            Some(next) => self.run_known(next),
             None => Ok(()),
         }
     }
@@ -352,8 +358,8 @@ impl Driver for EmbeddedDriver<'_> {
     fn completions(&mut self, wait: bool, done: &mut Vec<Completion>) -> Result<(), BenchError> {
         let (statements, sessions) = (&self.statements, &self.sessions);
         self.known.load_rest(|one, what| load_ahead(statements, sessions, one, what));
-        while let Some(oldest) = self.known.take_oldest() {
-            self.run_known(oldest)?;
+        while let Some(next) = self.known.take_next() {
+            self.run_known(next)?;
         }
         let db = self.db;
         self.pending.take(wait, done, |ticket| db.is_durable(ticket), |ticket| Ok(db.wait(ticket)?))

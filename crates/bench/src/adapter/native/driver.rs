@@ -3,7 +3,7 @@
 
 use super::rows::{Scratch, Tables};
 use super::{commit, run, transact};
-use crate::adapter::ahead::{Known, Pending};
+use crate::adapter::ahead::{Known, Pending, Request};
 use crate::adapter::{Answer, Completion, Driver, Fetch, Op, Submitted};
 use crate::error::BenchError;
 use freshet_db::Ahead;
@@ -35,6 +35,12 @@ struct Asked {
     /// An insert's cells are in `cells`.
     op: Op<'static>,
     cells: Vec<i64>,
+}
+
+impl Request for Asked {
+    fn is_look_up(&self) -> bool {
+        matches!(self.op, Op::Search { .. })
+    }
 }
 
 pub struct NativeDriver<'a> {
@@ -69,7 +75,7 @@ impl<'a> NativeDriver<'a> {
         own.extend_from_slice(cells);
         let (tables, sessions) = (&self.tables, &self.sessions);
         match self.known.learn(Asked { session, op, cells: own }, |one, what| load_ahead(tables, sessions, one, what)) {
-            Some(oldest) => self.run_known(oldest),
+            Some(next) => self.run_known(next),
             None => Ok(()),
         }
     }
@@ -165,8 +171,8 @@ impl Driver for NativeDriver<'_> {
 
     fn completions(&mut self, wait: bool, done: &mut Vec<Completion>) -> Result<(), BenchError> {
         self.known.load_rest(|one, what| load_ahead(&self.tables, &self.sessions, one, what));
-        while let Some(oldest) = self.known.take_oldest() {
-            self.run_known(oldest)?;
+        while let Some(next) = self.known.take_next() {
+            self.run_known(next)?;
         }
         let engine = self.engine;
         let until_durable = |cts| Ok(engine.wait_durable(cts).wait()?);
