@@ -383,8 +383,7 @@ fn figure_of(point: Point, adapter: &'static str, measured: &Measured) -> Figure
     }
 }
 
-/// Threads with the customers, and one with the appliers, each with an event loop of its own.
-/// With how often the window has been replayed then.
+/// Threads with the customers, and one with the appliers, each with an event loop of its own. Gives with it how often the window has been replayed then.
 fn measure(args: &MarketArgs, window: &Window, market: &Market, point: Point) -> Result<(Measured, i64), BenchError> {
     let threads = processors().min(point.customers);
     let has_feed = point.speed != QUIET;
@@ -454,8 +453,8 @@ fn measure(args: &MarketArgs, window: &Window, market: &Market, point: Point) ->
             shown.iter().for_each(|shown| measured.shown.add(shown));
         }
         if let Some(feed) = feed {
-            let applied;
-            (applied, rounds) = feed.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+            let (applied, replayed) = feed.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+            rounds = replayed;
             applied.iter().for_each(|applied| measured.applied.add(applied));
         }
         Ok((measured, rounds))

@@ -6,9 +6,9 @@
 //! |---|---|
 //! | [`ids`] | what are things called |
 //! | [`sync`] | with what do threads meet |
-//! | `crew` | who does work that is many pieces |
 //! | [`planted`] | does the simulator bite |
 //! | [`io`] | how are files and time reached |
+//! | `crew` | who does work that is many pieces |
 //! | `mem` | where do bytes live |
 //! | [`index`] | which rows may have this key |
 //! | [`log`] | how does a commit become durable |
@@ -30,12 +30,12 @@ pub const SOURCE: &str = file!();
 
 pub mod ids;
 pub mod sync;
-#[cfg(not(any(loom, shuttle)))]
-mod crew;
 pub mod planted;
 
 #[cfg(not(any(loom, shuttle)))]
 pub mod io;
+#[cfg(not(any(loom, shuttle)))]
+mod crew;
 pub mod mem;
 
 pub mod index;
