@@ -124,7 +124,11 @@ const fn jdbc(name: &'static str, script: Script, together: usize) -> Case {
     Case { is_jdbc: true, pipeline: together, of_postgres: Some(3.0), ..case(name, script, JDBC_CLIENTS) }
 }
 
-const CASES: [Case; 19] = [
+const fn beside(name: &'static str, script: Script) -> Case {
+    Case { is_beside: true, ..case(name, script, 4) }
+}
+
+const CASES: [Case; 20] = [
     Case { of_responder: Some(0.75), of_postgres: Some(3.0), ..case("select", Script::Select, 64) },
     Case {
         pipeline: PIPELINE,
@@ -141,7 +145,8 @@ const CASES: [Case; 19] = [
     Case { mode: "extended", ..case("select-extended", Script::Select, 64) },
     many("select-1000", Script::Select),
     many("update-1000", Script::Update),
-    Case { is_beside: true, ..case("select-beside", Script::Select, 4) },
+    beside("select-beside", Script::Select),
+    beside("update-beside", Script::Update),
     shipped("ship", Script::Select, 200),
     shipped("ship-update", Script::Update, 200),
     shipped("ship-lone", Script::Select, 1),

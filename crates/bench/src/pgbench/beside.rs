@@ -1,4 +1,4 @@
-//! What does one long query cost those who ask for single rows meanwhile? The same clients at a moderate rate, in turns alone and beside a query that
+//! What does one long query cost those who ask for single rows meanwhile, or change them? The same clients at a moderate rate, in turns alone and beside a query that
 //! runs all the time; what counts is the response that one in a hundred exceeds.
 
 use super::{Bench, Case};
@@ -34,6 +34,8 @@ impl Bench<'_> {
                 responses.extend(asked?);
             }
         }
+        // What pgbench tells of was answered.
+        self.note_added("freshet-wire", case, responses_us.iter().map(|responses| responses.len() as u64).sum());
         let seconds = self.args.seconds as f64 * ROUNDS as f64;
         let mut p99_us = [0.0; 2];
         for ((way, responses), p99_us) in WAYS.into_iter().zip(&mut responses_us).zip(&mut p99_us) {
