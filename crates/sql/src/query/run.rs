@@ -440,13 +440,17 @@ impl Shared {
 }
 
 /// Ends the wait whatever becomes of the task.
-struct Ending(Arc<Shared>, &'static Worker, Long);
+struct Ending {
+    shared: Arc<Shared>,
+    worker: &'static Worker,
+    _long: Long,
+}
 
 impl Drop for Ending {
     fn drop(&mut self) {
-        self.1.running.fetch_sub(1, Ordering::Relaxed);
-        if self.0.given.lock().is_none() {
-            self.0.finish(Err(SqlError::new("XX000", "the query's task ended early")));
+        self.worker.running.fetch_sub(1, Ordering::Relaxed);
+        if self.shared.given.lock().is_none() {
+            self.shared.finish(Err(SqlError::new("XX000", "the query's task ended early")));
         }
     }
 }
@@ -478,11 +482,11 @@ impl Query {
         let shared = Arc::new(Shared::default());
         let worker = worker()?;
         worker.running.fetch_add(1, Ordering::Relaxed);
-        let ending = Ending(shared.clone(), worker, Long::begins());
+        let ending = Ending { shared: shared.clone(), worker, _long: Long::begins() };
         let stopped = Stopped::default();
         let told = stopped.clone();
         let task = worker.runtime.spawn(async move {
-            let parts = (giving == Giving::Parts).then_some(&*ending.0);
+            let parts = (giving == Giving::Parts).then_some(&*ending.shared);
             let collecting = std::pin::pin!(collect(work, memory_mb, account, told, parts));
             let lost = std::pin::pin!(snapshot_lost(&reader));
             let ended = AssertUnwindSafe(select(collecting, lost)).catch_unwind().await;
@@ -491,7 +495,7 @@ impl Query {
                 Ok(Either::Right(((), _))) => Err(SqlError::new("57014", "the snapshot was ended")),
                 Err(panic) => Err(error_of(panic.as_ref())),
             };
-            ending.0.finish(result);
+            ending.shared.finish(result);
         });
         Ok(Query { shared, abort: task.abort_handle(), stopped })
     }
