@@ -1,5 +1,5 @@
-//! What does one long query cost those who ask for single rows meanwhile, or change them? The same clients at a moderate rate, in turns alone and beside a query that
-//! runs all the time; what counts is the response that one in a hundred exceeds.
+//! What does one long query cost those who ask for single rows meanwhile, or change them? The same clients at a moderate rate, in turns alone and beside
+//! a query that runs all the time; what counts is the response that one in a hundred exceeds.
 
 use super::{Bench, Case};
 use crate::adapter::freshet_wire::Wire;
