@@ -65,6 +65,9 @@ const LINGER_US: u64 = 500;
 /// So much is worth a flush by itself.
 const LINGER_BYTES: u64 = 256 << 10;
 
+/// So long after somebody has waited for the log it is taken that others will.
+pub(super) const AWAITED_US: u64 = 100_000;
+
 /// A device whose groups take longer is waited for by others that share its epoch. Where one is written in less, to gather the next one takes about
 /// as long, and is done while it is written.
 const SLOW_US: u64 = 300;
@@ -382,6 +385,16 @@ impl Log {
 
     pub fn bulk_frame_limit_bytes(&self) -> u64 {
         self.options.bulk_frame_limit_bytes()
+    }
+
+    /// What bulk loads may have staged on a device: a quarter of the staging limit, which keeps the device busy; as little as a large transaction
+    /// while others wait for their commits, which a group of that length would keep for several flushes of their own.
+    pub(super) fn load_room_bytes(&self) -> u64 {
+        let awaited_until_us = self.asked_at_us.load(Ordering::Relaxed) + AWAITED_US;
+        match self.clock.monotonic_us() < awaited_until_us {
+            true => self.bulk_frame_limit_bytes(),
+            false => self.frame_limit_bytes(),
+        }
     }
 
     pub fn capacity_bytes(&self) -> u64 {

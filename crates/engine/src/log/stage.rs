@@ -16,8 +16,8 @@
 //! 3. All frames of one announcement are staged for one epoch. So what is unsealed on a device is written in at most as
 //!    many groups as there are live epochs and workers, however the reservations spread; one spare segment holds them.
 //! 4. Bulk frames, of which a large transaction has many, wait while two of them are staged on their device: others always find room, and no
-//!    group grows long by them. Those of a bulk load wait while a quarter of the staging limit is staged: it is the only writer of its table, and
-//!    what it needs of the device is bandwidth.
+//!    group grows long by them. Those of a bulk load wait while a quarter of the staging limit is staged, as long as nobody waits for the log: it is the
+//!    only writer of its table, and what it needs of the device is bandwidth.
 //!
 //! The buffers: [`super::buffers`].
 
@@ -114,7 +114,7 @@ impl Worker {
 
     /// As [`Worker::reserve_bulk`], for a frame of a bulk load.
     pub fn reserve_load(&mut self, bytes: u64) -> Result<Reserved<'_>, ReserveError> {
-        self.reserve_beside(bytes, self.log.frame_limit_bytes())
+        self.reserve_beside(bytes, self.log.load_room_bytes())
     }
 
     /// Reserves for a bulk frame while no more than `staged_most` of such are staged.

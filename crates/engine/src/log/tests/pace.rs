@@ -119,3 +119,53 @@ fn commits_with_time_between_them_do_not_wait_for_spares() {
         assert_eq!(took[took.len() * 19 / 20], due_us, "{device:?}");
     }
 }
+
+/// A bulk load that stages whatever it may. What a commit beside it waits for is a group as short as a large transaction's; where nobody commits for a while its
+/// groups are as long as the device likes them.
+#[test]
+fn a_load_keeps_nobody_waiting_for_long_groups() {
+    const FRAME: usize = 256 << 10;
+    let options = LogOptions {
+        segment_bytes: 32 << 20,
+        log_size_bytes: 256 << 20,
+        stage_limit_bytes: 16 << 20,
+        idle_witness_us: u64::MAX / 2,
+        ..options(1)
+    };
+    let time = Arc::new(Time::default());
+    let passes = time.clone();
+    let io = HookedIo::new(MemIo::new(), move |call| passes.pass(SSD.takes_us(call)));
+    let log = Log::create(io, time.clone(), &options, DATABASE).unwrap();
+    drive(&log);
+    let (mut loader, mut worker) = (log.worker().unwrap(), log.worker().unwrap());
+    let body = vec![7; FRAME - 100];
+    let mut load = || {
+        let mut staged = 0;
+        while let Ok(reserved) = loader.reserve_load(body.len() as u64) {
+            let (mut announced, cts) = reserved.announce_and_draw();
+            announced.stage_bulk(cts.epoch(), &[&body]);
+            announced.leave_quietly();
+            staged += body.len() as u64;
+        }
+        staged
+    };
+    let mut commit = || {
+        let began_us = time.monotonic_us();
+        let (mut announced, cts) = worker.reserve(100).expect("loads leave room").announce_and_draw();
+        announced.stage(cts.epoch(), &[&[7; 100]]);
+        announced.leave_quietly();
+        assert!(log.flush_inline(cts).unwrap());
+        time.monotonic_us() - began_us
+    };
+    let beside = options.bulk_frame_limit_bytes() + FRAME as u64;
+    commit();
+    for _ in 0..20 {
+        let staged = load();
+        assert!((beside / 2..=beside).contains(&staged), "{staged}");
+        let (took_us, most_us) = (commit(), SSD.commit_us(staged + 8192) + SSD.commit_us(4 << 20));
+        assert!(took_us <= most_us, "{took_us} us, {most_us} with a step of a spare");
+    }
+    time.pass(super::super::flush::AWAITED_US);
+    let staged = load();
+    assert!(staged >= options.frame_limit_bytes(), "{staged} bytes where nobody waits");
+}
