@@ -519,7 +519,7 @@ impl Session {
                 Step::Done(outcome) => return Ok(outcome),
                 Step::Wait(mut wait) => {
                     let (limit, error) = self.wait_limit(started, &wait);
-                    if !wait.block(limit) {
+                    if !wait.block(limit) && !self.inner.interrupt(&error) {
                         let error = self.inner.cancel(error);
                         return Err(self.told(error));
                     }

@@ -475,10 +475,13 @@ impl Config {
         logging::check_level(&self.log_level).map_err(ConfigError)?;
         let given = self.settings.iter().map(|(name, value)| (name.clone(), value.to_string()));
         let told = [
-            ("max_connections", self.max_connections),
-            ("superuser_reserved_connections", self.superuser_reserved_connections),
+            ("listen_addresses", self.listen.ip().to_string()),
+            ("max_connections", self.max_connections.to_string()),
+            ("port", self.listen.port().to_string()),
+            ("ssl", if self.tls_cert.is_some() { "on" } else { "off" }.to_owned()),
+            ("superuser_reserved_connections", self.superuser_reserved_connections.to_string()),
         ];
-        let told = told.map(|(name, value)| (name.to_owned(), value.to_string()));
+        let told = told.map(|(name, value)| (name.to_owned(), value));
         settings::defaults(given.chain(told)).map_err(|error| ConfigError(format!("[settings]: {}", error.message)))
     }
 

@@ -21,6 +21,7 @@ use crate::explain::{Explained, Format, Options};
 use crate::expr::Expr;
 use crate::notice::Notice;
 use crate::parse::analyze::Analyzed;
+use crate::parse::block::DoBlock;
 pub use crate::parse::channel::ChannelCommand;
 use crate::parse::named::NamedStatement;
 use crate::parse::{Kept, Parsed, Utility, parse};
@@ -140,6 +141,7 @@ pub enum Plan {
     ExplainRestart,
     Checkpoint,
     Channel(ChannelCommand),
+    Do(DoBlock),
     NoOperation(&'static str),
     /// Samples these tables.
     Analyze {
@@ -284,6 +286,7 @@ pub fn route_by(
             Ok(Routed { columns: crate::view::columns(&crate::view::RESTART), ..plain(Plan::ExplainRestart) })
         }
         Parsed::Channel(command) => Ok(plain(Plan::Channel(command))),
+        Parsed::Do(block) => Ok(plain(Plan::Do(block))),
         Parsed::NoOperation(tag) => Ok(plain(Plan::NoOperation(tag))),
         Parsed::Upkeep { tag, of } => upkeep(schema, tag, &of),
         Parsed::Analyze { tables: named, tag } => {

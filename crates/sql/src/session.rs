@@ -10,12 +10,13 @@
 //! | explicit | BEGIN | runs in the block's transaction | COMMIT, ROLLBACK |
 //! | failed | an error in an explicit block | is refused with 25P02 | COMMIT, ROLLBACK: both roll back; ROLLBACK TO |
 //!
-//! The engine's transaction starts with a block's first statement that needs one.
+//! The engine's transaction starts with a block's first statement that needs one. DO ([`block`]) has statements of its own, within a block of this kind.
 //!
 //! What a reply waits for (DESIGN section 4): everything examined. [`Outcome::durable`] and [`Session::error_dependency`] tell it,
 //! and are `None` where it is durable already, where the answer is provisional (a tag inside a block), or where the session
 //! chose deferred commit.
 
+mod block;
 mod channel;
 mod copy;
 pub(crate) mod leftover;
@@ -310,6 +311,9 @@ pub struct Session {
     modes: Modes,
     savepoints: Vec<savepoint::Savepoint>,
     copying: Option<copy::Copying>,
+    /// A block of DO that runs.
+    doing: Option<Box<block::Doing>>,
+    said_before_error: Vec<Notice>,
     copy_framing: Framing,
     names: named::Names,
     /// Parameters in their types' forms, where they did not come so.
@@ -403,6 +407,8 @@ impl Session {
             savepoints: Vec::new(),
             pending: None,
             copying: None,
+            doing: None,
+            said_before_error: Vec::new(),
             copy_framing: Framing::NONE,
             names: named::Names::default(),
             converted: Vec::new(),
@@ -1071,6 +1077,10 @@ impl Session {
 
     fn go_on(&mut self, rows: &mut RowSet) -> Result<Step, SqlError> {
         self.member.iter().for_each(|member| member.set_sleeping(false));
+        if self.doing.is_some() { self.go_on_in_block() } else { self.go_on_alone(rows) }
+    }
+
+    fn go_on_alone(&mut self, rows: &mut RowSet) -> Result<Step, SqlError> {
         match self.pending.take().map(|pending| *pending) {
             None => Err(SqlError::new("55000", "no statement is waiting")),
             Some(Pending::Run { statement, parameters }) => match &statement.plan {
@@ -1094,10 +1104,12 @@ impl Session {
     }
 
     fn start(&mut self, statement: &Arc<Prepared>, parameters: &[Datum], rows: &mut RowSet) -> Result<Step, SqlError> {
-        self.interrupt.deadline = self.statement_timeout().map(|limit| Instant::now() + limit);
-        self.inner.end_by(self.interrupt.deadline);
-        if let Some(member) = &self.member {
-            member.started(now(), self.text_of(statement));
+        if self.doing.is_none() {
+            self.interrupt.deadline = self.statement_timeout().map(|limit| Instant::now() + limit);
+            self.inner.end_by(self.interrupt.deadline);
+            if let Some(member) = &self.member {
+                member.started(now(), self.text_of(statement));
+            }
         }
         self.begin_saying();
         match &statement.plan {
@@ -1114,7 +1126,9 @@ impl Session {
                 if matches!(statement.plan, Plan::Lock(_)) && self.block == Block::None {
                     return Err(SqlError::new("25P01", "LOCK TABLE can only be used in transaction blocks"));
                 }
-                self.interrupt.cancelled.store(false, Ordering::Relaxed);
+                if self.doing.is_none() {
+                    self.interrupt.cancelled.store(false, Ordering::Relaxed);
+                }
                 self.is_long = false;
                 self.enter_transaction(&statement.plan, statement.uses_sequences);
                 // A definition may compute defaults for rows that are there, or go on as an INSERT.
@@ -1191,6 +1205,7 @@ impl Session {
                 Ok(self.wait_checkpoint(background))
             }
             Plan::Channel(command) => self.channel_command(command),
+            Plan::Do(block) => self.start_block(block),
             Plan::NoOperation(tag) => {
                 if *tag == "VACUUM" && matches!(self.block, Block::Explicit) {
                     self.fail();
@@ -2012,6 +2027,7 @@ impl Session {
             }
             Some(_) => self.statement_failed(error),
         };
+        self.leave_failed_block();
         self.watched_failure(&error);
         self.tell_end();
         error
@@ -2275,6 +2291,7 @@ impl Session {
     pub fn abandon(&mut self) {
         self.inner.abandon_wait();
         self.pending = None;
+        self.doing = None;
         self.copying = None;
         if self.inner.in_transaction() {
             self.inner.rollback();

@@ -119,6 +119,8 @@ static KNOWN: &[Known] = &[
     known("lc_monetary", "C", Kind::OneOf(&["C"])),
     known("lc_numeric", "C", Kind::OneOf(&["C"])),
     known("lc_time", "C", Kind::OneOf(&["C"])),
+    // The server tells its own.
+    known("listen_addresses", "", Kind::Fixed),
     known("lock_timeout", "0", Kind::Milliseconds),
     known(LOG_MIN_DURATION, "-1", Kind::MillisecondsOrOff),
     known("max_connections", "100", Kind::Fixed),
@@ -129,6 +131,7 @@ static KNOWN: &[Known] = &[
     known("max_wal_senders", "0", Kind::Fixed),
     known(TRACK, "none", Kind::OneOf(&["none", "top", "all"])),
     known(TRACK_UTILITY, "on", Kind::Bool),
+    known("port", "0", Kind::Fixed),
     // The database's, not the session's: the engine holds it.
     known(RECOVERY_TARGET, "10s", Kind::Milliseconds),
     // Who that is, and who may be it, the session knows.
@@ -139,6 +142,8 @@ static KNOWN: &[Known] = &[
     reported("server_version", "server_version", SERVER_VERSION, Kind::Fixed),
     known("server_version_num", "150000", Kind::Fixed),
     reported("session_authorization", "session_authorization", "freshet", Kind::Fixed),
+    known("shared_preload_libraries", "pg_stat_statements", Kind::Fixed),
+    known("ssl", "off", Kind::Fixed),
     reported(
         "standard_conforming_strings",
         "standard_conforming_strings",
@@ -664,7 +669,7 @@ fn kilobytes_in(value: &str) -> Option<u64> {
     }
 }
 
-fn parse_bool(value: &str) -> Option<bool> {
+pub(crate) fn parse_bool(value: &str) -> Option<bool> {
     match value.trim().to_ascii_lowercase().as_str() {
         "on" | "true" | "yes" | "1" | "t" | "y" => Some(true),
         "off" | "false" | "no" | "0" | "f" | "n" => Some(false),

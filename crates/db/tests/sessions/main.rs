@@ -1,5 +1,6 @@
 //! Sessions beside each other, driven in steps, so that every run is the same.
 
+mod blocks;
 mod boundaries;
 mod constraints;
 mod copying;

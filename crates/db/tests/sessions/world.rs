@@ -96,4 +96,10 @@ impl Client {
         self.ok(sql);
         self.rows.i64(0, 0)
     }
+
+    /// A column of integers.
+    pub fn numbers(&mut self, sql: &str) -> Vec<i64> {
+        self.ok(sql);
+        (0..self.rows.len()).filter_map(|row| self.rows.i64(row, 0)).collect()
+    }
 }

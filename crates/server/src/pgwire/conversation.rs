@@ -394,6 +394,11 @@ impl Conversation {
 
     /// Ends the statement that waits, or whose rows are sent, with an error.
     pub fn cancel(&mut self, error: SqlError, output: &mut Output) {
+        if self.work.as_ref().is_some_and(|work| matches!(work.stage, Stage::Running)) && self.session.interrupt(&error)
+        {
+            // The statement catches it, and goes on.
+            return;
+        }
         self.drop_rows();
         let error = self.session.cancel(error);
         if let Some(work) = self.work.take() {
@@ -1184,6 +1189,7 @@ impl Conversation {
         if let Some(cts) = self.session.error_dependency() {
             output.depend(cts);
         }
+        self.session.take_notices().iter().for_each(|notice| output.notice(notice));
         output.error(Severity::Error, &error);
         if std::mem::take(&mut self.implicit) {
             // The commit of a failed transaction is its rollback: it cannot wait, and its outcome was told above.

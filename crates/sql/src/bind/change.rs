@@ -2,6 +2,7 @@
 
 use super::expr::{Bound, default_of};
 use super::from::{From, conjuncts, is_bare, plan_loops};
+use super::names::RelationName;
 use super::query::{has_star, looked_at};
 use super::scope::{Scope, fold, relation_name};
 use super::{Bind, Binder, Refusal, not_compiled};
@@ -574,8 +575,10 @@ impl Binder<'_> {
     fn named_target(&mut self, name: &ObjectName, alias: Option<String>, command: &str) -> Bind<(Arc<Table>, Scope)> {
         self.through = self.through(name, command)?;
         if let Some(through) = &self.through {
-            let own = || super::names::RelationName::of(name).map(|name| name.name);
-            let scope = through.scope(alias.map_or_else(own, Ok)?);
+            let own = RelationName::of(name)?;
+            let namespace = own.view(self.schema).map(|view| view.def.namespace).filter(|_| alias.is_none());
+            let mut scope = through.scope(alias.unwrap_or(own.name));
+            scope.sources[0].namespace = namespace;
             return Ok((through.table.clone(), scope));
         }
         let table = self.table(name)?;
@@ -796,7 +799,8 @@ fn columns_of_query(query: &ast::Query, count: usize) -> Bind<Vec<ast::Expr>> {
 }
 
 /// Functions that give another value each time.
-const CHANGING: [&str; 6] = ["random", "nextval", "setval", "gen_random_uuid", "clock_timestamp", "timeofday"];
+const CHANGING: [&str; 7] =
+    ["random", "nextval", "setval", "gen_random_uuid", "uuid_generate_v4", "clock_timestamp", "timeofday"];
 const FOLDING: [&str; 5] = ["count", "sum", "min", "max", "avg"];
 
 /// Whether each output alone is what it is beside the others: nothing orders or cuts by them, and none makes one row of all where another does not.

@@ -145,7 +145,7 @@ impl Binder<'_> {
 
     fn conflict_update(&mut self, table: &Arc<Table>, scope: &Scope, update: &ast::DoUpdate) -> Bind<ConflictUpdate> {
         let mut both = scope.clone();
-        let mut excluded = ScopeSource { name: "excluded".to_owned(), ..scope.sources[0].clone() };
+        let mut excluded = ScopeSource { name: "excluded".to_owned(), namespace: None, ..scope.sources[0].clone() };
         for computed in &mut excluded.computed {
             *computed = std::mem::replace(computed, Expr::NULL).rewrite(&mut |e| match e {
                 Expr::Column { source: 0, column } => Some(Expr::Column { source: 1, column: *column }),

@@ -4,9 +4,9 @@
 //! PostgreSQL: the other side of a comparison, the column they are assigned to, the type they are cast to.
 
 use super::more::{interval_args, is_operator_function, operator_function, row_items};
-use super::names::{RelationName, namespace_named};
+use super::names::RelationName;
 use super::record::{RECORD, RecordsAre, must_compare};
-use super::scope::{Found, Scope, fold, relation_name};
+use super::scope::{Found, Scope, SourceName, fold};
 use super::types::{kept_enum, type_of};
 use super::{Bind, Binder, PLACEHOLDERS, Parts, Refusal};
 use crate::catalog::Known;
@@ -26,7 +26,7 @@ use freshet_engine::catalog::Table;
 use freshet_engine::schema::{OidKind, SystemKind, Type};
 use sqlparser::ast::{
     self, BinaryOperator as Symbol, CaseWhen, CastKind, CeilFloorKind, FunctionArg, FunctionArgExpr, FunctionArguments,
-    Ident, ObjectName, ObjectNamePart, Spanned, TrimWhereField, UnaryOperator,
+    Ident, ObjectName, ObjectNamePart, Spanned, TrimWhereField, UnaryOperator, helpers::attached_token::AttachedToken,
 };
 use sqlparser::tokenizer::Span;
 
@@ -126,8 +126,8 @@ impl Binder<'_> {
         match ast {
             A::Identifier(ident) => self.name(ident, scope),
             A::QualifiedWildcard(name, _) => {
-                let name = relation_name(name)?;
-                let missing = || scope.source(&name).map(drop).expect_err("a source that is there has a row");
+                let name = self.source_name(RelationName::of(name)?);
+                let missing = || scope.source_meant(&name).map(drop).expect_err("a source that is there has a row");
                 self.whole_row(&name, scope)?.ok_or_else(|| missing().into())
             }
             A::CompoundIdentifier(parts) => self.compound(parts, scope),
@@ -242,13 +242,13 @@ impl Binder<'_> {
             Err(error) => error.at(span_position(self.sql, ident.span)),
         };
         let is_missing = error.sqlstate == "42703";
-        if let Some(table) = scope.tableoid(std::slice::from_ref(&name))? {
+        if let Some(table) = scope.tableoid(None, &name)? {
             return Ok(table_oid(table));
         }
-        let outer = self.outer_column(std::slice::from_ref(&name), error);
+        let outer = self.outer_column(std::slice::from_ref(&name), None, error);
         match outer {
             Err(Refusal::Error(error)) if is_missing && error.sqlstate == "42703" => {
-                match (self.whole_row(&name, scope)?, self.beyond) {
+                match (self.whole_row(&SourceName::bare(name.clone()), scope)?, self.beyond) {
                     (Some(row), _) => Ok(row),
                     (None, Some(beyond)) => beyond.outer_row(self, &name)?.ok_or(Refusal::Error(error)),
                     (None, None) => Err(Refusal::Error(error)),
@@ -260,48 +260,46 @@ impl Binder<'_> {
 
     fn compound(&mut self, parts: &[Ident], scope: &Scope) -> Bind<Bound> {
         let names: Vec<String> = parts.iter().map(fold).collect();
-        let found = match names.as_slice() {
-            [qualifier, name] => scope.qualified(qualifier, name),
-            [namespace, qualifier, name] => {
-                scope.qualified(qualifier, name).and_then(|found| self.of_namespace(found, namespace, scope))
+        let (source, column) = match names.as_slice() {
+            [source, column] => (SourceName::bare(source.clone()), column),
+            [namespace, source, column] => {
+                let relation = RelationName { namespace: Some(namespace.clone()), name: source.clone() };
+                (self.source_name(relation), column)
             }
-            _ => Err(SqlError::new("42P01", format!("invalid reference to {}", names.join(".")))),
+            _ => return Err(SqlError::new("42P01", format!("invalid reference to {}", names.join("."))).into()),
         };
         let position = parts.first().and_then(|i| span_position(self.sql, i.span));
-        match found {
-            Ok(found) => Ok(self.column(found, scope)),
-            Err(error) => {
-                if let Some(table) = scope.tableoid(&names)? {
-                    return Ok(table_oid(table));
-                }
-                let is_qualified = names.len() == 3;
-                self.outer_column(&names[usize::from(is_qualified)..], error.at(position))
+        match self.column_of(&names, &source, column, scope) {
+            Err(Refusal::Error(error)) if error.sqlstate == "42P01" => {
+                let lenient = self.column_of(&names, &source.leniently(), column, scope);
+                lenient.map_err(|refusal| match refusal {
+                    Refusal::Error(other) if other.sqlstate == "42P01" => error.at(position).into(),
+                    other => other,
+                })
             }
+            Err(Refusal::Error(error)) => Err(error.at(position).into()),
+            bound => bound,
         }
     }
 
-    /// The column, unless its table is another schema's.
-    fn of_namespace(&self, found: Found, namespace: &str, scope: &Scope) -> Result<Found, SqlError> {
-        let source = &scope.sources[usize::from(found.source)];
-        let own = source.table.as_ref().map(|table| table.def.namespace);
-        // A view of this name may stand for the table.
-        let named = RelationName { namespace: Some(namespace.to_owned()), name: source.name.clone() };
-        let is_other = own.is_some_and(|own| namespace_named(self.schema, namespace) != Some(own))
-            && named.view(self.schema).is_none();
-        if is_other {
-            let message = format!("invalid reference to FROM-clause entry for table \"{}\"", source.name);
-            return Err(SqlError::new("42P01", message));
+    /// A column of a source that is named, here or around.
+    fn column_of(&mut self, names: &[String], source: &SourceName, column: &str, scope: &Scope) -> Bind<Bound> {
+        match scope.qualified(source, column) {
+            Ok(found) => Ok(self.column(found, scope)),
+            Err(error) => match scope.tableoid(Some(source), column)? {
+                Some(table) => Ok(table_oid(table)),
+                None => self.outer_column(names, Some(source), error),
+            },
         }
-        Ok(found)
     }
 
     /// A column of a query around this one, or the error that there is none here.
-    fn outer_column(&mut self, names: &[String], error: SqlError) -> Bind<Bound> {
+    fn outer_column(&mut self, names: &[String], source: Option<&SourceName>, error: SqlError) -> Bind<Bound> {
         // A source of this name hides those around it, whatever columns it has.
         let missing = error.sqlstate == "42P01" || error.sqlstate == "42703" && names.len() == 1;
         let outer = match self.beyond {
-            Some(beyond) if missing => beyond.outer_column(names)?,
-            None if missing => self.column_around(names),
+            Some(beyond) if missing => beyond.outer_column(names, source)?,
+            None if missing => names.last().and_then(|name| self.column_around(source, name)),
             _ => None,
         };
         self.outer_columns += usize::from(outer.is_some());
@@ -794,7 +792,8 @@ impl Binder<'_> {
             return Err(self.not_compiled(&format!("the call {function}"), &whole()));
         }
         let name = name.to_string().to_lowercase().replace('"', "");
-        let name = name.strip_prefix("pg_catalog.").unwrap_or(&name);
+        let of_extension = name.strip_prefix("public.").filter(|own| Function::is_of_extension(own));
+        let name = name.strip_prefix("pg_catalog.").or(of_extension).unwrap_or(&name);
         let gathered = match within_group.is_empty() {
             true => Gathered::named(name),
             false => Gathered::named(name).or_else(|| Gathered::hypothetical(name)),
@@ -1417,6 +1416,12 @@ fn with_whole_rows(function: &ast::Function, scope: &Scope) -> Result<Option<ast
     }
     let mut list = list.clone();
     for arg in &mut list.args {
+        let FunctionArg::Unnamed(FunctionArgExpr::QualifiedWildcard(named)) = arg else { continue };
+        if named.0.len() > 1 {
+            let whole = ast::Expr::QualifiedWildcard(named.clone(), AttachedToken::empty());
+            *arg = FunctionArg::Unnamed(FunctionArgExpr::Expr(whole));
+            continue;
+        }
         let Some(name) = row_of(arg) else { continue };
         scope.source(&fold(&name))?;
         if scope.column(&fold(&name)).is_ok() {

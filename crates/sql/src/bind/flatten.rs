@@ -2,11 +2,13 @@
 //! that conditions from outside find an index, and rows are locked where they lie. Views come here as subqueries.
 
 use super::from::{From, conjuncts, is_bare, rename};
+use super::names::RelationName;
 use super::query::has_group_by;
-use super::scope::{Scope, ScopeColumn, ScopeSource, fold};
+use super::scope::{Scope, ScopeColumn, ScopeSource, SourceName, fold};
 use super::{Bind, Binder};
 use crate::expr::Expr;
 use crate::parse::{locking, locking_all};
+use freshet_engine::catalog::NamespaceId;
 use sqlparser::ast::{self, LockClause, Select, SelectItem, SetExpr, TableFactor};
 
 impl Binder<'_> {
@@ -14,12 +16,12 @@ impl Binder<'_> {
     pub(super) fn flattened(
         &mut self,
         query: &ast::Query,
-        alias: &str,
+        (alias, namespace): (&str, Option<NamespaceId>),
         names: &[String],
         from: &mut From,
     ) -> Bind<Option<u16>> {
         let Some((source, conditions)) = self.flat_source(query, alias, names)? else { return Ok(None) };
-        let at = from.add(source, None)?;
+        let at = from.add(ScopeSource { namespace, ..source }, None)?;
         let moved = |condition: Expr| {
             condition.rewrite(&mut |e| match e {
                 Expr::Column { source: 0, column } => Some(Expr::Column { source: at, column: *column }),
@@ -81,7 +83,7 @@ impl Binder<'_> {
         self.factor(&select.from[0].relation, &mut inner)?;
         let [source] = inner.scope.sources.as_slice() else { return Ok(None) };
         let Some(table) = source.table.clone() else { return Ok(None) };
-        let Some(columns) = shown(&select.projection, &inner.scope) else { return Ok(None) };
+        let Some(columns) = shown(self, &select.projection, &inner.scope) else { return Ok(None) };
         let mut conditions = std::mem::take(&mut inner.conditions);
         if let Some(selection) = &select.selection {
             conditions.extend(conjuncts(self.condition(selection, "WHERE", &inner.scope)?));
@@ -131,12 +133,16 @@ fn is_plain(select: &Select) -> bool {
 }
 
 /// The columns that are shown, in the table's order, each once; `None`: there is more to it.
-fn shown(projection: &[SelectItem], scope: &Scope) -> Option<Vec<(u16, String)>> {
+fn shown(binder: &Binder<'_>, projection: &[SelectItem], scope: &Scope) -> Option<Vec<(u16, String)>> {
     let column = |ast: &ast::Expr| {
         let found = match ast {
             ast::Expr::Identifier(ident) => scope.column(&fold(ident)).ok()?,
             ast::Expr::CompoundIdentifier(parts) => match parts.as_slice() {
-                [.., qualifier, name] => scope.qualified(&fold(qualifier), &fold(name)).ok()?,
+                [source, name] => scope.qualified(&SourceName::bare(fold(source)), &fold(name)).ok()?,
+                [namespace, source, name] => {
+                    let relation = RelationName { namespace: Some(fold(namespace)), name: fold(source) };
+                    scope.qualified(&binder.source_name(relation), &fold(name)).ok()?
+                }
                 _ => return None,
             },
             _ => return None,

@@ -1,6 +1,7 @@
 //! What does FROM read? Sources, joins, and the order of the loops over them.
 
 use super::expr::Bound;
+use super::names::alias_of_source;
 use super::scope::{Merged, MergedOf, Scope, ScopeColumn, ScopeSource, fold, relation_name};
 use super::{Bind, Binder, Refusal, not_compiled};
 use crate::compiled::access::{Access, Choice, Knowledge, Rank, WantedOrder, choose, view_key};
@@ -119,14 +120,15 @@ impl Binder<'_> {
     fn table_source(&mut self, name: &ObjectName, alias: Option<&TableAlias>, from: &mut From) -> Bind<u16> {
         if let Some(view) = self.view(name) {
             let (alias, columns) = alias_parts(alias)?;
-            let mut source = ScopeSource::of_view(alias.unwrap_or_else(|| view.name().to_owned()), &view);
+            let namespace = view.namespace().filter(|_| alias.is_none());
+            let source = ScopeSource::of_view(alias.unwrap_or_else(|| view.name().to_owned()), &view);
+            let mut source = ScopeSource { namespace, ..source };
             rename(&mut source, columns)?;
             return from.add(source, Some(Access::View { view, schema: self.schema.clone(), key: None }));
         }
         let table = self.table(name)?;
         let (alias, columns) = alias_parts(alias)?;
-        let name = alias.unwrap_or_else(|| table.def.name.clone());
-        let mut source = ScopeSource::of_table(name, &table);
+        let mut source = ScopeSource::of_relation(&table, alias);
         rename(&mut source, columns)?;
         from.add(source, None)
     }
@@ -221,11 +223,12 @@ impl Binder<'_> {
     }
 
     fn derived_source(&mut self, query: &ast::Query, alias: Option<&TableAlias>, from: &mut From) -> Bind<u16> {
+        let namespace = alias.and_then(|alias| alias_of_source(&alias.name).1);
         let (alias, names) = alias_parts(alias)?;
         let Some(alias) = alias else {
             return Err(SqlError::new("42601", "subquery in FROM must have an alias").into());
         };
-        if let Some(source) = self.flattened(query, &alias, &names, from)? {
+        if let Some(source) = self.flattened(query, (&alias, namespace), &names, from)? {
             return Ok(source);
         }
         let outer = self.aggregates.take();
@@ -248,7 +251,7 @@ impl Binder<'_> {
             }
         };
         self.aggregates = outer;
-        let mut source = ScopeSource::of_columns(alias, columns);
+        let mut source = ScopeSource { namespace, ..ScopeSource::of_columns(alias, columns) };
         rename(&mut source, names)?;
         from.add(source, Some(access))
     }
@@ -431,7 +434,7 @@ pub fn alias_parts(alias: Option<&TableAlias>) -> Bind<(Option<String>, Vec<Stri
     if columns.iter().any(|c| c.data_type.is_some()) {
         return not_compiled(format!("the alias {alias}"));
     }
-    Ok((Some(fold(name)), columns.iter().map(|c| fold(&c.name)).collect()))
+    Ok((Some(alias_of_source(name).0), columns.iter().map(|c| fold(&c.name)).collect()))
 }
 
 pub fn rename(source: &mut ScopeSource, names: Vec<String>) -> Result<(), SqlError> {

@@ -1,7 +1,7 @@
 //! Which subqueries have one value for the whole statement? Those that compile by themselves: they know no column around them.
 
 use super::expr::Bound;
-use super::scope::{Found, Scope};
+use super::scope::{Found, Scope, SourceName};
 use super::{Bind, Binder, Refusal, not_compiled};
 use crate::compiled::init::{Gives, InitPlan, RowQuery};
 use crate::compiled::query::Query;
@@ -61,12 +61,11 @@ impl Binder<'_> {
     }
 
     /// A column of the rows at hand, for the query that is being bound.
-    pub(super) fn column_around(&mut self, names: &[String]) -> Option<Bound> {
+    pub(super) fn column_around(&mut self, source: Option<&SourceName>, name: &str) -> Option<Bound> {
         let around = self.around.as_mut().filter(|around| around.is_within)?;
-        let found = match names {
-            [name] => around.scope.column(name).ok()?,
-            [source, name] => around.scope.qualified(source, name).ok()?,
-            _ => return None,
+        let found = match source {
+            None => around.scope.column(name).ok()?,
+            Some(source) => around.scope.qualified(source, name).ok()?,
         };
         around.is_named = true;
         let known = around.arguments.iter().find(|(_, column)| *column == found).map(|(number, _)| *number);

@@ -72,8 +72,8 @@ pub trait Beyond {
     /// `(SELECT ...)` as a row: its columns, which one run of the query gives.
     fn row_subquery(&self, binder: &mut Binder<'_>, query: &ast::Query, scope: &scope::Scope)
     -> Bind<Vec<expr::Bound>>;
-    /// A name (with its qualifier) that the scope does not have.
-    fn outer_column(&self, names: &[String]) -> Bind<Option<expr::Bound>>;
+    /// A name (with the source that it names) that the scope does not have.
+    fn outer_column(&self, names: &[String], source: Option<&scope::SourceName>) -> Bind<Option<expr::Bound>>;
     /// Whether a relation of this name, without a schema, is a part of WITH.
     fn is_part_of_with(&self, name: &str) -> bool;
     /// Whether it is a value of a subquery, or of a query around, that is computed (see `rows::Column`).
@@ -83,7 +83,7 @@ pub trait Beyond {
     /// The row of the nearest source around this query that is called so; `None`: there is none.
     fn outer_row(&self, binder: &mut Binder<'_>, name: &str) -> Bind<Option<expr::Bound>>;
     /// The names of its columns.
-    fn columns_around(&self, source: &str) -> Option<Vec<String>>;
+    fn columns_around(&self, source: &scope::SourceName) -> Option<Vec<String>>;
     /// Whether the nearest source of this name around this query is not hidden by a column there.
     fn is_outer_row(&self, name: &str) -> bool;
     /// Where binding stands before an aggregate's arguments.

@@ -1,6 +1,6 @@
 //! Which relation does a name mean? With its schema, or along the search path.
 
-use super::scope::fold;
+use super::scope::{SourceName, fold};
 use super::{Bind, Binder};
 use crate::error::SqlError;
 use crate::parse::span_position;
@@ -143,6 +143,25 @@ pub fn namespace_named(schema: &Schema, name: &str) -> Option<NamespaceId> {
     }
 }
 
+/// Behind it stands the number of a schema, in the name of what stands for a view in FROM: it is in no text.
+const OF_NAMESPACE: char = '\0';
+
+/// What stands for a view that has no alias is called so.
+pub fn name_of_view(view: &View) -> Ident {
+    Ident::with_quote('"', format!("{}{OF_NAMESPACE}{}", view.def.name, view.def.namespace.0))
+}
+
+/// What a source is called by its alias, and the schema of the view for which it stands.
+pub fn alias_of_source(alias: &Ident) -> (String, Option<NamespaceId>) {
+    let mut name = fold(alias);
+    let namespace = name.find(OF_NAMESPACE).filter(|at| *at > 0).and_then(|at| {
+        let namespace = name[at + 1..].parse().ok().map(NamespaceId);
+        name.truncate(at);
+        namespace
+    });
+    (name, namespace)
+}
+
 /// The name of a schema, for messages.
 pub fn namespace_name(schema: &Schema, id: NamespaceId) -> String {
     schema.namespace_by_id(id).map_or_else(|| "public".to_owned(), |n| n.name.clone())
@@ -187,6 +206,12 @@ pub fn tables_below(statement: &impl Visit, schema: &Schema) -> Vec<Arc<Table>> 
 }
 
 impl Binder<'_> {
+    /// What a reference of this name means in FROM.
+    pub fn source_name(&self, relation: RelationName) -> SourceName {
+        let namespace = relation.namespace.as_ref().and_then(|name| namespace_named(self.schema, name));
+        SourceName { relation, namespace, is_lenient: false }
+    }
+
     /// A table that is named where a table must stand.
     pub fn relation(&self, name: &ObjectName) -> Bind<Arc<Table>> {
         let position = span_position(self.sql, name.span());

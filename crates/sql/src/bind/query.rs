@@ -3,8 +3,9 @@
 use super::expr::Bound;
 use super::from::{From, conjuncts, is_bare, plan_loops, refuse_rescans};
 use super::more::row_items;
+use super::names::RelationName;
 use super::record::{RECORD, by_fields, fields_of, must_compare, named_fields, row_columns};
-use super::scope::{Scope, ScopeColumn, fold, relation_name};
+use super::scope::{Scope, ScopeColumn, fold};
 use super::{Bind, Binder, PLACEHOLDERS, Refusal, not_compiled};
 use crate::compiled::access::{Access, WantedOrder};
 use crate::compiled::aggregate::{Aggregate, AggregateFunction, Ends, Grouping};
@@ -91,8 +92,9 @@ enum Starred {
     Around(Vec<(String, ast::Expr)>),
 }
 
-fn qualified(source: &str, column: &str) -> ast::Expr {
-    ast::Expr::CompoundIdentifier([source, column].map(|name| ast::Ident::with_quote('"', name)).to_vec())
+fn qualified(source: &RelationName, column: &str) -> ast::Expr {
+    let parts = source.namespace.as_deref().into_iter().chain([source.name.as_str(), column]);
+    ast::Expr::CompoundIdentifier(parts.map(|name| ast::Ident::with_quote('"', name)).collect())
 }
 
 impl Binder<'_> {
@@ -464,14 +466,14 @@ impl Binder<'_> {
 
     /// Whose columns `name.*` means.
     fn starred(&self, name: &ast::ObjectName, scope: &Scope) -> Bind<Starred> {
-        let name = relation_name(name)?;
-        let error = match scope.source(&name) {
+        let name = self.source_name(RelationName::of(name)?);
+        let error = match scope.source_meant(&name) {
             Ok(source) => return Ok(Starred::Own(source)),
             Err(error) => error,
         };
         let columns = self.beyond.and_then(|beyond| beyond.columns_around(&name)).ok_or(error)?;
         let named = columns.into_iter().map(|column| {
-            let expr = qualified(&name, &column);
+            let expr = qualified(&name.relation, &column);
             (column, expr)
         });
         Ok(Starred::Around(named.collect()))
@@ -490,7 +492,7 @@ impl Binder<'_> {
             };
             match self.starred(name, scope)? {
                 Starred::Own(source) => {
-                    let of = relation_name(name)?;
+                    let of = RelationName::of(name)?;
                     let columns = row_columns(source, scope, false).into_iter();
                     values.extend(columns.map(|(column, _)| qualified(&of, &column)));
                 }
@@ -712,7 +714,9 @@ pub fn locked_sources(clause: &LockClause, scope: &Scope) -> Bind<Vec<u16>> {
     }
     let named = of.iter().map(|name| {
         let name = fold(name);
-        scope.source(&name).map_err(|_| {
+        // The first of several, as in PostgreSQL.
+        let found = scope.sources.iter().position(|source| source.name == name).map(|at| at as u16);
+        found.ok_or_else(|| {
             let words = row_lock.words();
             let message = format!("relation \"{name}\" in FOR {words} clause not found in FROM clause");
             Refusal::Error(SqlError::new("42P01", message))
@@ -904,7 +908,7 @@ fn figured(ast: &ast::Expr) -> Option<(String, bool)> {
             let name = function.name.to_string().to_lowercase();
             name.rsplit('.').next()?.to_owned()
         }
-        A::QualifiedWildcard(name, _) => relation_name(name).ok()?,
+        A::QualifiedWildcard(name, _) => RelationName::of(name).ok()?.name,
         A::Nested(inner) | A::Collate { expr: inner, .. } => return figured(inner),
         A::Cast { expr, data_type, .. } => {
             return figured(expr).filter(|(_, is_kept)| *is_kept).or_else(|| of_type(data_type));

@@ -5,7 +5,8 @@
 
 use super::expr::Bound;
 use super::more::row_items;
-use super::scope::{Found, Scope, ScopeSource, fold, relation_name};
+use super::names::RelationName;
+use super::scope::{Found, Scope, ScopeSource, SourceName, fold};
 use super::{Bind, Binder, not_compiled};
 use crate::error::SqlError;
 use crate::expr::Expr;
@@ -226,7 +227,8 @@ impl Binder<'_> {
             match arg {
                 FunctionArg::Unnamed(FunctionArgExpr::Expr(item)) => values.push(self.bind(item, scope)?),
                 FunctionArg::Unnamed(FunctionArgExpr::QualifiedWildcard(name)) => {
-                    let columns = row_columns(scope.source(&relation_name(name)?)?, scope, self.through.is_some());
+                    let source = scope.source_meant(&self.source_name(RelationName::of(name)?))?;
+                    let columns = row_columns(source, scope, self.through.is_some());
                     values.extend(columns.into_iter().map(|(_, found)| Bound::new(scope.expr(found), found.ty)));
                 }
                 other => return not_compiled(format!("the argument {other}")),
@@ -244,8 +246,8 @@ impl Binder<'_> {
     }
 
     /// The row of the source that is called so; `None`: there is none.
-    pub(super) fn whole_row(&mut self, name: &str, scope: &Scope) -> Bind<Option<Bound>> {
-        let Ok(source) = scope.source(name) else { return Ok(None) };
+    pub(super) fn whole_row(&mut self, name: &SourceName, scope: &Scope) -> Bind<Option<Bound>> {
+        let Ok(source) = scope.source_meant(name) else { return Ok(None) };
         let columns = row_columns(source, scope, self.through.is_some());
         let fields = columns.iter().map(|&(ref name, found)| (name.clone(), Bound::new(scope.expr(found), found.ty)));
         let record = self.record(fields.collect())?;
@@ -264,8 +266,19 @@ impl Binder<'_> {
         Ok(Some(Bound::new(value, RECORD)))
     }
 
+    /// The source that a name alone means, where no column is called so.
+    fn row_name(&self, ast: &ast::Expr, scope: &Scope) -> Option<SourceName> {
+        let name = match ast {
+            ast::Expr::Identifier(ident) if scope.column(&fold(ident)).is_err() => SourceName::bare(fold(ident)),
+            ast::Expr::QualifiedWildcard(name, _) => self.source_name(RelationName::of(name).ok()?),
+            ast::Expr::Nested(inner) => return self.row_name(inner, scope),
+            _ => return None,
+        };
+        scope.source_meant(&name).is_ok().then_some(name)
+    }
+
     /// A name alone that means a source of a query around this one.
-    fn row_name_around(&mut self, ast: &ast::Expr, scope: &Scope) -> Option<String> {
+    fn row_name_around(&self, ast: &ast::Expr, scope: &Scope) -> Option<String> {
         let beyond = self.beyond?;
         match ast {
             ast::Expr::Nested(inner) => self.row_name_around(inner, scope),
@@ -284,7 +297,7 @@ impl Binder<'_> {
             let is_null = |part| Expr::IsNull { expr: Box::new(part), negated };
             Some(Bound::new(Expr::And(parts.into_iter().map(is_null).collect()), Type::Bool))
         };
-        if let Some(source) = row_name(ast, scope).and_then(|name| scope.source(&name).ok()) {
+        if let Some(source) = self.row_name(ast, scope).and_then(|name| scope.source_meant(&name).ok()) {
             let columns = row_columns(source, scope, self.through.is_some());
             return Ok(all(columns.into_iter().map(|(_, found)| scope.expr(found)).collect()));
         }
@@ -303,9 +316,11 @@ impl Binder<'_> {
         else {
             return Ok(None);
         };
-        let named = row_name(inner, scope).or_else(|| self.row_name_around(inner, scope));
-        if let Some(name) = named {
-            let parts = vec![Ident::with_quote('"', name), field.clone()];
+        let around = || Some(RelationName { namespace: None, name: self.row_name_around(inner, scope)? });
+        let named = self.row_name(inner, scope).map(|name| name.relation).or_else(around);
+        if let Some(RelationName { namespace, name }) = named {
+            let source = namespace.into_iter().chain([name]).map(|part| Ident::with_quote('"', part));
+            let parts = source.chain([field.clone()]).collect();
             return self.bind(&ast::Expr::CompoundIdentifier(parts), scope).map(Some);
         }
         let Some(items) = row_items(inner) else { return Ok(None) };
@@ -318,22 +333,6 @@ impl Binder<'_> {
                 Err(SqlError::new("42703", message).into())
             }
         }
-    }
-}
-
-/// The source that a name alone means, where no column is called so.
-fn row_name(ast: &ast::Expr, scope: &Scope) -> Option<String> {
-    match ast {
-        ast::Expr::Identifier(ident) => {
-            let name = fold(ident);
-            (scope.column(&name).is_err() && scope.source(&name).is_ok()).then_some(name)
-        }
-        ast::Expr::QualifiedWildcard(name, _) => {
-            let name = relation_name(name).ok()?;
-            scope.source(&name).is_ok().then_some(name)
-        }
-        ast::Expr::Nested(inner) => row_name(inner, scope),
-        _ => None,
     }
 }
 

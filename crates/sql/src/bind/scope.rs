@@ -1,10 +1,11 @@
 //! Which column does a name mean?
 
+use super::names::RelationName;
 use crate::error::SqlError;
 use crate::expr::Expr;
 use crate::value::cast::common_type;
 use crate::view::{Relation, TABLEOID};
-use freshet_engine::catalog::{Table, TableDef};
+use freshet_engine::catalog::{NamespaceId, Table, TableDef};
 use freshet_engine::schema::Type;
 use sqlparser::ast::{Ident, ObjectName, ObjectNamePart};
 use std::sync::Arc;
@@ -57,6 +58,8 @@ impl ScopeColumn {
 pub struct ScopeSource {
     /// The alias, or the table's name.
     pub name: String,
+    /// The schema of a relation that has no alias.
+    pub namespace: Option<NamespaceId>,
     pub table: Option<Arc<Table>>,
     pub columns: Vec<ScopeColumn>,
     /// Columns that `USING` merged into an earlier source's: not in `*`, not found by their bare name.
@@ -79,6 +82,7 @@ impl ScopeSource {
         let merged = Vec::new();
         ScopeSource {
             name,
+            namespace: None,
             table: None,
             columns,
             merged,
@@ -94,13 +98,27 @@ impl ScopeSource {
         ScopeSource { table: Some(table.clone()), ..ScopeSource::of_def(name, &table.def) }
     }
 
+    /// The schema of the relation that it is, whatever it is called.
+    fn home(&self) -> Option<NamespaceId> {
+        let of_table = || self.table.as_ref().filter(|_| !self.derived).map(|table| table.def.namespace);
+        self.namespace.or_else(of_table)
+    }
+
+    /// A table in FROM, or as the target of a change.
+    pub fn of_relation(table: &Arc<Table>, alias: Option<String>) -> ScopeSource {
+        match alias {
+            None => ScopeSource::of_table(table.def.name.clone(), table),
+            Some(alias) => ScopeSource { namespace: None, ..ScopeSource::of_table(alias, table) },
+        }
+    }
+
     /// The columns of a table that need not be there yet.
     pub fn of_def(name: String, def: &TableDef) -> ScopeSource {
         let columns = def.columns.iter().map(|c| {
             let name = if c.is_visible() { c.name.clone() } else { String::new() };
             ScopeColumn::new(name, c.ty)
         });
-        ScopeSource::of_columns(name, columns.collect())
+        ScopeSource { namespace: Some(def.namespace), ..ScopeSource::of_columns(name, columns.collect()) }
     }
 
     pub fn of_view(name: String, view: &Relation) -> ScopeSource {
@@ -112,6 +130,38 @@ impl ScopeSource {
 /// The columns that `*` does not mean, though they have names.
 pub fn hidden_of_view(view: &Relation) -> Vec<u16> {
     (view.columns().len()..view.every_column().count()).map(|at| at as u16).collect()
+}
+
+/// A source, as a reference to it or to a column of it names it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SourceName {
+    /// With a schema it is the relation itself, not what an alias calls so.
+    pub relation: RelationName,
+    /// The schema, if it is there.
+    pub namespace: Option<NamespaceId>,
+    /// A schema counts for what only stands for one of its relations, as in views that were kept when something in them was renamed: asked where nothing
+    /// is meant otherwise.
+    pub is_lenient: bool,
+}
+
+impl SourceName {
+    /// Without a schema.
+    pub fn bare(name: String) -> SourceName {
+        SourceName { relation: RelationName { namespace: None, name }, namespace: None, is_lenient: false }
+    }
+
+    pub fn leniently(&self) -> SourceName {
+        SourceName { is_lenient: true, ..self.clone() }
+    }
+
+    fn means(&self, source: &ScopeSource) -> bool {
+        let own = match self.is_lenient {
+            true => source.home().or(self.namespace),
+            false => source.namespace,
+        };
+        let is_there = self.namespace.is_some() && own == self.namespace;
+        source.name == self.relation.name && (self.relation.namespace.is_none() || is_there)
+    }
 }
 
 /// A column found.
@@ -185,12 +235,16 @@ pub struct Scope {
 
 impl Scope {
     pub fn of_table(table: &Arc<Table>, alias: Option<String>) -> Scope {
-        let name = alias.unwrap_or_else(|| table.def.name.clone());
-        Scope { sources: vec![ScopeSource::of_table(name, table)], ..Scope::default() }
+        Scope { sources: vec![ScopeSource::of_relation(table, alias)], ..Scope::default() }
     }
 
     pub fn add(&mut self, source: ScopeSource) -> Result<u16, SqlError> {
-        if self.sources.iter().any(|s| s.name == source.name) {
+        // Relations of different schemas are told apart by those, even where an alias of the same name stands before one: a view that is kept has such.
+        let is_same = |s: &ScopeSource| {
+            let (own, other) = (s.home(), source.home());
+            s.name == source.name && (own.is_none() || other.is_none() || own == other)
+        };
+        if self.sources.iter().any(is_same) {
             return Err(SqlError::new("42712", format!("table name \"{}\" specified more than once", source.name)));
         }
         self.sources.push(source);
@@ -288,24 +342,26 @@ impl Scope {
     }
 
     /// `qualifier.name`.
-    pub fn qualified(&self, qualifier: &str, name: &str) -> Result<Found, SqlError> {
-        let source = self.source(qualifier)?;
+    pub fn qualified(&self, qualifier: &SourceName, name: &str) -> Result<Found, SqlError> {
+        let source = self.source_named(qualifier)?;
         let columns = &self.sources[usize::from(source)].columns;
         let mut named = columns.iter().enumerate().filter(|(_, column)| column.name == name);
         match (named.next(), named.next()) {
             (Some((column, of)), None) => Ok(Found { source, column: column as u16, ty: of.ty }),
             (Some(_), Some(_)) => Err(SqlError::new("42702", format!("column reference \"{name}\" is ambiguous"))),
-            (None, _) => Err(SqlError::new("42703", format!("column {qualifier}.{name} does not exist"))),
+            (None, _) => {
+                let qualifier = &qualifier.relation.name;
+                Err(SqlError::new("42703", format!("column {qualifier}.{name} does not exist")))
+            }
         }
     }
 
-    /// The table whose `tableoid` is meant, of `[schema, ][source, ]name`, where no column is called so.
-    pub fn tableoid(&self, names: &[String]) -> Result<Option<&Arc<Table>>, SqlError> {
-        let [qualifiers @ .., name] = names else { return Ok(None) };
+    /// The table whose `tableoid` is meant, where no column is called so.
+    pub fn tableoid(&self, source: Option<&SourceName>, name: &str) -> Result<Option<&Arc<Table>>, SqlError> {
         if name != TABLEOID {
             return Ok(None);
         }
-        let is_meant = |source: &&ScopeSource| qualifiers.last().is_none_or(|qualifier| source.name == *qualifier);
+        let is_meant = |of: &&ScopeSource| source.is_none_or(|source| source.means(of));
         let mut stored =
             self.sources.iter().filter(is_meant).filter(|source| !source.derived && source.table.is_some());
         match (stored.next(), stored.next()) {
@@ -320,9 +376,28 @@ impl Scope {
 
     /// The source of this name.
     pub fn source(&self, qualifier: &str) -> Result<u16, SqlError> {
-        match self.sources.iter().position(|s| s.name == qualifier) {
-            Some(i) => Ok(i as u16),
-            None => Err(SqlError::new("42P01", format!("missing FROM-clause entry for table \"{qualifier}\""))),
+        self.source_named(&SourceName::bare(qualifier.to_owned()))
+    }
+
+    /// The source that a reference means, strictly or else leniently.
+    pub fn source_meant(&self, named: &SourceName) -> Result<u16, SqlError> {
+        match self.source_named(named) {
+            Err(error) if error.sqlstate == "42P01" => self.source_named(&named.leniently()).map_err(|_| error),
+            found => found,
+        }
+    }
+
+    pub fn source_named(&self, named: &SourceName) -> Result<u16, SqlError> {
+        let name = &named.relation.name;
+        let mut meant =
+            self.sources.iter().enumerate().filter(|(_, source)| named.means(source)).map(|(i, _)| i as u16);
+        match (meant.next(), meant.next()) {
+            (Some(source), None) => Ok(source),
+            (Some(_), Some(_)) => Err(SqlError::new("42P09", format!("table reference \"{name}\" is ambiguous"))),
+            (None, _) if self.sources.iter().any(|source| source.name == *name) => {
+                Err(SqlError::new("42P01", format!("invalid reference to FROM-clause entry for table \"{name}\"")))
+            }
+            (None, _) => Err(SqlError::new("42P01", format!("missing FROM-clause entry for table \"{name}\""))),
         }
     }
 

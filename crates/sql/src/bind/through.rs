@@ -6,7 +6,7 @@
 
 use super::names::RelationName;
 use super::query::{has_group_by, has_own_call, is_aggregate};
-use super::scope::{Found, Scope, ScopeColumn, ScopeSource, fold};
+use super::scope::{Found, Scope, ScopeColumn, ScopeSource, SourceName, fold};
 use super::{Bind, Binder, Refusal};
 use crate::error::SqlError;
 use crate::expr::Expr;
@@ -172,7 +172,7 @@ impl Binder<'_> {
         let found = match expr {
             ast::Expr::Identifier(name) => scope.column(&fold(name)),
             ast::Expr::CompoundIdentifier(parts) => match parts.as_slice() {
-                [source, name] => scope.qualified(&fold(source), &fold(name)),
+                [source, name] => scope.qualified(&SourceName::bare(fold(source)), &fold(name)),
                 _ => return None,
             },
             _ => return None,

@@ -8,7 +8,7 @@
 use super::Catalog;
 use crate::bind::expr::{kept_label, plain_args};
 use crate::bind::more::is_operator_function;
-use crate::bind::scope::{Scope, fold};
+use crate::bind::scope::{Scope, SourceName, fold};
 use crate::bind::types::type_of;
 use crate::compiled::aggregate::AggregateFunction;
 use crate::value::cast::{self, common_type, is_float, is_integer, is_numeric, is_text, number_rank};
@@ -238,7 +238,7 @@ impl Deparser<'_> {
 
     fn column(&self, qualifier: Option<&str>, name: &str) -> Option<Typed> {
         let found = match qualifier {
-            Some(qualifier) => self.scope.qualified(qualifier, name).ok()?,
+            Some(qualifier) => self.scope.qualified(&SourceName::bare(qualifier.to_owned()), name).ok()?,
             None => match self.scope.column(name) {
                 Ok(found) => found,
                 // Words that are calls without parentheses.

@@ -337,7 +337,7 @@ impl Lister<'_> {
 fn source_of(relation: Relation<'_>, alias: Option<String>) -> Option<ScopeSource> {
     let name = alias.unwrap_or_else(|| relation.name().to_owned());
     match relation {
-        Relation::Table(table) => Some(ScopeSource::of_table(name, table)),
+        Relation::Table(table) => Some(ScopeSource { namespace: None, ..ScopeSource::of_table(name, table) }),
         Relation::View(view) => {
             let column = |(name, ty): &(String, Option<Type>)| ScopeColumn::new(name.clone(), ty.unwrap_or(Type::Text));
             let columns = view.def.columns.iter().map(column).collect();

@@ -7,7 +7,7 @@
 use super::kept::note_objects;
 use super::{Definer, Done};
 use crate::bind::cte::Ctes;
-use crate::bind::names::{RelationName, is_temporary, qualified};
+use crate::bind::names::{RelationName, is_temporary, name_of_view, namespace_name, namespace_named, qualified};
 use crate::bind::query::has_group_by;
 use crate::bind::record::RECORD;
 use crate::bind::scope::fold;
@@ -16,13 +16,13 @@ use crate::parse::printed::literal;
 use crate::parse::{Parsed, StorageOption, parse, parse_expression};
 use crate::route::Routed;
 use crate::value::pgtype::name as type_name;
-use freshet_engine::catalog::{CheckOption, Schema, TableId, View, ViewDef};
+use freshet_engine::catalog::{CheckOption, NamespaceId, Schema, TableId, View, ViewDef};
 use freshet_engine::schema::{SystemKind, Type};
 use sqlparser::ast::{
     self, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, JoinConstraint, ObjectName, ObjectNamePart,
     Query, SelectItem, SetExpr, Statement, TableAlias, TableFactor, Value, Visit, VisitMut, Visitor, VisitorMut,
 };
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -228,7 +228,9 @@ fn shown_columns(routed: &Routed) -> Vec<(String, Option<Type>)> {
 /// A query with the names that a view keeps, as it is planned, and its text.
 fn routed(query: &Query, schema: &Arc<Schema>) -> Result<(Routed, String), SqlError> {
     let mut query = query.clone();
-    let mut full = Full { schema, ctes: Ctes::default() };
+    let mut called = Called { schema, sources: HashMap::new() };
+    let _ = query.visit(&mut called);
+    let mut full = Full { schema, ctes: Ctes::default(), called: called.sources };
     let _ = VisitMut::visit(&mut query, &mut full);
     let text = query.to_string();
     let routed = crate::route::route(&text, schema, &[], None, None).map_err(|mut error| {
@@ -255,6 +257,43 @@ fn object_name(namespace: &str, name: &str) -> ObjectName {
 struct Full<'a> {
     schema: &'a Arc<Schema>,
     ctes: Ctes,
+    called: HashMap<String, Vec<Option<String>>>,
+}
+
+/// By what the sources of a query are called, their schemas; `None`: it has none there.
+struct Called<'a> {
+    schema: &'a Arc<Schema>,
+    sources: HashMap<String, Vec<Option<String>>>,
+}
+
+impl Visitor for Called<'_> {
+    type Break = ();
+
+    fn pre_visit_table_factor(&mut self, factor: &TableFactor) -> ControlFlow<()> {
+        let (called, namespace) = match factor {
+            TableFactor::Table { name, alias: None, args: None, .. } => {
+                let Ok(relation) = RelationName::of(name) else { return ControlFlow::Continue(()) };
+                let table = relation.table(self.schema).map(|table| table.def.namespace);
+                let id = table.or_else(|| relation.view(self.schema).map(|view| view.def.namespace));
+                (relation.name, id.map(|id| namespace_name(self.schema, id)))
+            }
+            TableFactor::Table { alias: Some(alias), .. }
+            | TableFactor::Derived { alias: Some(alias), .. }
+            | TableFactor::Function { alias: Some(alias), .. }
+            | TableFactor::NestedJoin { alias: Some(alias), .. } => (fold(&alias.name), None),
+            _ => return ControlFlow::Continue(()),
+        };
+        self.sources.entry(called).or_default().push(namespace);
+        ControlFlow::Continue(())
+    }
+}
+
+/// A source whose columns are known.
+struct Listed {
+    /// Of a relation without an alias.
+    namespace: Option<NamespaceId>,
+    name: Ident,
+    columns: Vec<Ident>,
 }
 
 impl Full<'_> {
@@ -279,15 +318,13 @@ impl Full<'_> {
     }
 
     /// A source's alias and columns, if it is a plain relation, or a subquery that stands for itself.
-    fn columns(&self, factor: &TableFactor) -> Option<(Ident, Vec<Ident>)> {
+    fn columns(&self, factor: &TableFactor) -> Option<Listed> {
         if let TableFactor::Derived { lateral: false, subquery, alias: Some(alias), .. } = factor
             && alias.columns.is_empty()
         {
             let (columns, _) = columns_of(subquery, self.schema).ok()?;
-            return Some((
-                alias.name.clone(),
-                columns.into_iter().map(|(name, _)| Ident::with_quote('"', name)).collect(),
-            ));
+            let columns = columns.into_iter().map(|(name, _)| Ident::with_quote('"', name)).collect();
+            return Some(Listed { namespace: None, name: alias.name.clone(), columns });
         }
         let TableFactor::Table { name, alias, args: None, .. } = factor else { return None };
         let relation = RelationName::of(name).ok()?;
@@ -298,12 +335,24 @@ impl Full<'_> {
         if alias.as_ref().is_some_and(|a| !a.columns.is_empty()) {
             return None;
         }
-        let alias = alias.as_ref().map_or_else(|| Ident::with_quote('"', relation.name.clone()), |a| a.name.clone());
-        let names: Vec<String> = match relation.table(self.schema) {
-            Some(table) => table.def.columns.iter().filter(|c| c.is_visible()).map(|c| c.name.clone()).collect(),
-            None => relation.view(self.schema)?.def.columns.iter().map(|(name, _)| name.clone()).collect(),
+        let (namespace, names): (NamespaceId, Vec<String>) = match relation.table(self.schema) {
+            Some(table) => {
+                let visible = table.def.columns.iter().filter(|c| c.is_visible());
+                (table.def.namespace, visible.map(|c| c.name.clone()).collect())
+            }
+            None => {
+                let view = relation.view(self.schema)?;
+                (view.def.namespace, view.def.columns.iter().map(|(name, _)| name.clone()).collect())
+            }
         };
-        Some((alias, names.into_iter().map(|name| Ident::with_quote('"', name)).collect()))
+        let namespace = alias.is_none().then_some(namespace);
+        let name = alias.as_ref().map_or_else(|| Ident::with_quote('"', relation.name.clone()), |a| a.name.clone());
+        Some(Listed { namespace, name, columns: names.into_iter().map(|name| Ident::with_quote('"', name)).collect() })
+    }
+
+    fn is_listed(&self, wanted: &RelationName, listed: &Listed) -> bool {
+        let is_in = |name: &String| namespace_named(self.schema, name).is_some_and(|id| listed.namespace == Some(id));
+        fold(&listed.name) == wanted.name && wanted.namespace.as_ref().is_none_or(is_in)
     }
 
     fn expand(&self, select: &mut ast::Select) {
@@ -316,9 +365,15 @@ impl Full<'_> {
                 is_plain &= matches!(constraint_of(join), Some(JoinConstraint::On(_) | JoinConstraint::None));
             }
         }
-        let all = |(alias, columns): &(Ident, Vec<Ident>)| -> Vec<SelectItem> {
-            let column = |c: &Ident| SelectItem::UnnamedExpr(Expr::CompoundIdentifier(vec![alias.clone(), c.clone()]));
-            columns.iter().map(column).collect()
+        let all = |listed: &Listed| -> Vec<SelectItem> {
+            let same = sources.iter().flatten().filter(|other| fold(&other.name) == fold(&listed.name)).count();
+            let namespace = listed.namespace.filter(|_| same > 1);
+            let namespace = namespace.map(|id| Ident::with_quote('"', namespace_name(self.schema, id)));
+            let column = |c: &Ident| {
+                let parts = namespace.iter().chain([&listed.name, c]).cloned();
+                SelectItem::UnnamedExpr(Expr::CompoundIdentifier(parts.collect()))
+            };
+            listed.columns.iter().map(column).collect()
         };
         let mut projection = Vec::new();
         for item in select.projection.drain(..) {
@@ -327,10 +382,12 @@ impl Full<'_> {
                     sources.iter().flatten().for_each(|source| projection.extend(all(source)));
                 }
                 SelectItem::QualifiedWildcard(ast::SelectItemQualifiedWildcardKind::ObjectName(name), _) => {
-                    let wanted = RelationName::of(name).map(|n| n.name).unwrap_or_default();
-                    match sources.iter().flatten().find(|(alias, _)| fold(alias) == wanted) {
-                        Some(source) => projection.extend(all(source)),
-                        None => projection.push(item),
+                    let wanted = RelationName::of(name).ok();
+                    let is_wanted = |listed: &&Listed| wanted.as_ref().is_some_and(|w| self.is_listed(w, listed));
+                    let mut found = sources.iter().flatten().filter(is_wanted);
+                    match (found.next(), found.next()) {
+                        (Some(source), None) => projection.extend(all(source)),
+                        _ => projection.push(item),
                     }
                 }
                 _ => projection.push(item),
@@ -368,6 +425,14 @@ impl VisitorMut for Full<'_> {
     }
 
     fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+        // What has one meaning without its schema keeps it when that is called otherwise.
+        if let Expr::CompoundIdentifier(parts) = expr
+            && let [namespace, source, _] = parts.as_slice()
+            && let Some([Some(only)]) = self.called.get(&fold(source)).map(Vec::as_slice)
+            && *only == fold(namespace)
+        {
+            parts.remove(0);
+        }
         full_sequence(expr, self.schema);
         ControlFlow::Continue(())
     }
@@ -947,7 +1012,7 @@ pub fn query_of(view: &View) -> Result<Box<Query>, SqlError> {
 /// The view as a subquery, with its columns' names.
 fn derived(view: &View, alias: Option<&TableAlias>) -> Result<TableFactor, SqlError> {
     let subquery = query_of(view)?;
-    let mut alias = alias.cloned().unwrap_or_else(|| alias_of(Ident::with_quote('"', view.def.name.clone())));
+    let mut alias = alias.cloned().unwrap_or_else(|| alias_of(name_of_view(view)));
     for (name, _) in view.def.columns.iter().skip(alias.columns.len()) {
         let name = Ident::with_quote('"', name.clone());
         alias.columns.push(ast::TableAliasColumnDef { name, data_type: None });

@@ -12,7 +12,8 @@
 //! | `(ORDER BY a ROWS CURRENT ROW EXCLUDE TIES)` | `(PARTITION BY "<marker>exclude ties" ORDER BY a ROWS CURRENT ROW)`, which [`exclusion_of`] reads |
 //! | `CHECK (a > 0) NO INHERIT` | `CHECK (a > 0)`: nothing is inherited |
 //! | `ORDER BY x USING >` | `ORDER BY x DESC` |
-//! | `int ARRAY`, `int ARRAY[3]` | `int[]`, `int[3]` |
+//! | `int ARRAY`, `varchar(9) ARRAY[3]` | `int[]`, `varchar(9)[3]` |
+//! | `pg_show_all_settings()` and its like | `pg_settings`, the view of what they give |
 //! | `f(a, VARIADIC b || c)` | `f(a, variadic(b || c))`, which PostgreSQL takes too |
 //! | `RANGE '1 day'::interval PRECEDING` | `RANGE ('1 day')::interval PRECEDING` |
 //! | `ROWS FROM (f(x), g(y))` | `"<marker>rows"(f(x), g(y))`, which [`rows_from`] tells |
@@ -52,6 +53,7 @@ struct Met {
     include: bool,
     normal: bool,
     collation: bool,
+    system_rows: bool,
 }
 
 impl Met {
@@ -78,6 +80,7 @@ impl Met {
                     Keyword::INCLUDE => met.include = true,
                     Keyword::COLLATION => met.collation = true,
                     Keyword::NFC | Keyword::NFD | Keyword::NFKC | Keyword::NFKD => met.normal = true,
+                    Keyword::NoKeyword if view_behind(word).is_some() => met.system_rows = true,
                     _ => {}
                 },
                 _ => {}
@@ -89,8 +92,9 @@ impl Met {
     fn is_any(&self) -> bool {
         let Met { trim, substring, fetch, using, array, rows, signs, conflict, set_columns, table, interval, .. } =
             *self;
-        let Met { variadic, range, exclude, no, include, normal, collation, .. } = *self;
-        let of_calls = trim || substring || rows || variadic || range || interval || exclude || no || normal;
+        let Met { variadic, range, exclude, no, include, normal, collation, system_rows, .. } = *self;
+        let of_calls =
+            system_rows || trim || substring || rows || variadic || range || interval || exclude || no || normal;
         of_calls || fetch || using || array || signs || conflict || set_columns || table || include || collation
     }
 }
@@ -105,7 +109,7 @@ pub(super) fn with_plain_forms(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan>
         return tokens;
     }
     let mut tokens = super::mend::words_of(tokens);
-    let mends: [(bool, Mend); 18] = [
+    let mends: [(bool, Mend); 19] = [
         (met.signs, part_sign),
         (met.trim, trim),
         (met.substring, |tokens, at| substring(tokens, at)),
@@ -124,6 +128,7 @@ pub(super) fn with_plain_forms(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan>
         (met.include, include),
         (met.normal, |tokens, at| normal_form(tokens, at)),
         (met.collation, collation_for),
+        (met.system_rows, system_rows),
     ];
     for (_, mend) in mends.into_iter().filter(|(is_met, _)| *is_met) {
         // From the end, so that places before it stay.
@@ -457,6 +462,26 @@ fn using(tokens: &mut Vec<TokenWithSpan>, at: usize) {
     tokens.remove(at + 1);
 }
 
+/// The view that shows what a function of PostgreSQL's gives.
+fn view_behind(word: &Word) -> Option<&'static str> {
+    const VIEWS: [(&str, &str); 4] = [
+        ("pg_cursor", "pg_cursors"),
+        ("pg_lock_status", "pg_locks"),
+        ("pg_prepared_statement", "pg_prepared_statements"),
+        ("pg_show_all_settings", "pg_settings"),
+    ];
+    VIEWS.iter().find(|(function, _)| word.value.eq_ignore_ascii_case(function)).map(|(_, view)| *view)
+}
+
+fn system_rows(tokens: &mut Vec<TokenWithSpan>, at: usize) {
+    let Token::Word(word) = &tokens[at].token else { return };
+    let Some(view) = view_behind(word) else { return };
+    if is(tokens, at + 1, &Token::LParen) && is(tokens, at + 2, &Token::RParen) {
+        tokens[at].token = Token::make_word(view, word.quote_style);
+        tokens.drain(at + 1..at + 3);
+    }
+}
+
 /// Behind a type's name; a constructor stands behind none.
 fn array_type(tokens: &mut Vec<TokenWithSpan>, at: usize) {
     if word(tokens, at) != Keyword::ARRAY || at == 0 || is(tokens, at + 1, &Token::LParen) {
@@ -464,6 +489,7 @@ fn array_type(tokens: &mut Vec<TokenWithSpan>, at: usize) {
     }
     let of_type = match &tokens[at - 1].token {
         Token::Word(word) => word.quote_style.is_some() || is_type(word) || word.keyword == Keyword::NoKeyword,
+        Token::RParen => has_modifier(&tokens[..at]),
         _ => false,
     };
     if !of_type {
@@ -479,6 +505,15 @@ fn array_type(tokens: &mut Vec<TokenWithSpan>, at: usize) {
     }
     let place = tokens[at].clone();
     tokens.splice(at..=at, [Token::LBracket, Token::RBracket].map(|token| spanned(&place, token)));
+}
+
+/// Whether a type with numbers in parentheses is the last of these, as `numeric(5, 2)` is.
+fn has_modifier(tokens: &[TokenWithSpan]) -> bool {
+    let Some(open) = tokens.iter().rposition(|token| token.token == Token::LParen) else { return false };
+    let is_number = |token: &TokenWithSpan| matches!(token.token, Token::Number(..) | Token::Comma | Token::Minus);
+    let modifier = &tokens[open + 1..tokens.len() - 1];
+    let of = open.checked_sub(1).map(|at| &tokens[at].token);
+    !modifier.is_empty() && modifier.iter().all(is_number) && matches!(of, Some(Token::Word(word)) if is_type(word))
 }
 
 fn is_type(word: &Word) -> bool {
@@ -504,7 +539,11 @@ fn is_type(word: &Word) -> bool {
             | K::FLOAT8
             | K::PRECISION
             | K::VARYING
+            | K::CHARACTER
             | K::DATE
+            | K::TIME
+            | K::ZONE
+            | K::INTERVAL
             | K::TIMESTAMP
             | K::TIMESTAMPTZ
             | K::UUID

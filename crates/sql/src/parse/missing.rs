@@ -37,7 +37,7 @@ const KINDS: [&str; 25] = [
 const DROPPED: [&str; 4] = ["collation", "function", "procedure", "trigger"];
 
 /// Other commands, by their first words.
-const COMMANDS: [&str; 14] = [
+const COMMANDS: [&str; 13] = [
     "alter database",
     "alter default privileges",
     "alter domain",
@@ -46,7 +46,6 @@ const COMMANDS: [&str; 14] = [
     "alter materialized view",
     "alter system",
     "commit prepared",
-    "do",
     "drop transform",
     "import foreign schema",
     "refresh materialized view",

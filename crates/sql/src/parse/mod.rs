@@ -4,6 +4,7 @@
 //! first words here.
 
 pub mod analyze;
+pub mod block;
 pub mod copy;
 pub mod channel;
 mod element;
@@ -95,6 +96,8 @@ pub enum Parsed {
         tag: &'static str,
     },
     Abort,
+    /// DO.
+    Do(block::DoBlock),
     /// Of this session's prepared statements and cursors.
     Named(Box<named::NamedStatement>),
     Copy(Box<copy::CopyStatement>),
@@ -445,6 +448,9 @@ fn own_command(words: &[&TokenWithSpan], sql: &str) -> Result<Option<Parsed>, Sq
     if is(0, "reset") && is(1, "time") && is(2, "zone") && words.len() == 3 {
         return parse("RESET timezone").map(Some);
     }
+    if is(0, "do") {
+        return block::parse_do(words, sql).map(|block| Some(Parsed::Do(block)));
+    }
     missing::check(words)?;
     if is(0, "listen") || is(0, "unlisten") || is(0, "notify") {
         return channel::parse_channel(words, sql).map(Some);
@@ -561,6 +567,12 @@ fn pieces<'a>(parts: impl IntoIterator<Item = &'a str>) -> Vec<String> {
 
 fn tokenize(sql: &str) -> Result<Vec<TokenWithSpan>, SqlError> {
     let mut tokens = whole_tokens(sql)?;
+    // The grammar takes a literal between dollar signs in few places.
+    for token in &mut tokens {
+        if let Token::DollarQuotedString(quoted) = &mut token.token {
+            token.token = Token::SingleQuotedString(std::mem::take(&mut quoted.value));
+        }
+    }
     printed::check_tokens(sql, &tokens)?;
     if may_have_long_name(sql) {
         tokens.iter_mut().filter_map(|t| name_of(&mut t.token)).for_each(|name| {

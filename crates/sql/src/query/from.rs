@@ -13,7 +13,7 @@ use super::walks::{Walked, walked};
 use crate::bind::change::is_change;
 use crate::bind::expr::Bound;
 use crate::bind::from::{alias_parts, check_condition, left_of_using, rename, right_of_using, within_from};
-use crate::bind::names::RelationName;
+use crate::bind::names::{RelationName, alias_of_source};
 use crate::bind::record::must_compare;
 use crate::bind::scope::{
     Found, Merged, MergedOf, Scope, ScopeColumn, ScopeSource, fold, hidden_of_view, relation_name,
@@ -114,6 +114,15 @@ fn is_true(condition: &Expr) -> bool {
         Expr::Const(Datum::Bool(true)) => true,
         Expr::And(parts) => parts.iter().all(is_true),
         _ => false,
+    }
+}
+
+/// What holds of every row, and is not seen to: a full join without a condition is none to DataFusion.
+fn always(plan: &LogicalPlan) -> Bind<Vec<DfExpr>> {
+    let column = plan.schema().columns().into_iter().next();
+    match column.map(DfExpr::Column) {
+        Some(column) => Ok(vec![column.clone().is_null().or(column.is_not_null())]),
+        None => refuse("a FULL JOIN of rows without columns on a condition that always holds"),
     }
 }
 
@@ -237,6 +246,20 @@ impl Planner<'_> {
     }
 
     fn factor(
+        &self,
+        binder: &mut Binder<'_>,
+        factor: &TableFactor,
+        before: &FromRel,
+        nulls: NullHandling,
+    ) -> Bind<Entry> {
+        let mut entry = self.unqualified_factor(binder, factor, before, nulls)?;
+        if let TableFactor::Derived { alias: Some(alias), .. } = factor {
+            entry.sources[0].0.namespace = alias_of_source(&alias.name).1;
+        }
+        Ok(entry)
+    }
+
+    fn unqualified_factor(
         &self,
         binder: &mut Binder<'_>,
         factor: &TableFactor,
@@ -537,18 +560,19 @@ impl Planner<'_> {
         }
         if let Some(view) = binder.view(name) {
             let rel = self.view(&view, binder.schema)?;
+            let namespace = view.namespace().filter(|_| alias.is_none());
             let mut entry = self.entry(rel, alias.unwrap_or_else(|| view.name().to_owned()), names, false)?;
-            entry.sources[0].0.merged = hidden_of_view(&view);
+            let source = &mut entry.sources[0].0;
+            (source.merged, source.namespace) = (hidden_of_view(&view), namespace);
             return Ok(entry);
         }
         let table = binder.table(name).map_err(as_unsupported)?;
-        let name = alias.unwrap_or_else(|| table.def.name.clone());
-        let (plan, mut leaves) = self.table(&table, &name)?;
+        let mut source = ScopeSource::of_relation(&table, alias);
+        let (plan, mut leaves) = self.table(&table, &source.name)?;
         // The row id is for changes and locks only.
         if binder.locking.is_empty() {
             leaves.truncate(table.def.columns.len());
         }
-        let mut source = ScopeSource::of_table(name, &table);
         rename(&mut source, names)?;
         Ok(Entry::of(plan, source, leaves))
     }
@@ -738,10 +762,13 @@ impl Planner<'_> {
                     Expr::And(parts) => parts,
                     one => vec![one],
                 };
-                let on = self.with_leaves(&item.sources, |leaves| {
+                let mut on = self.with_leaves(&item.sources, |leaves| {
                     parts.iter().map(|p| leaves.condition(p)).collect::<Result<Vec<_>, _>>()
                 })?;
                 on.iter().for_each(|part| self.note_compared(part));
+                if kind == JoinType::Full && parts.iter().all(is_true) {
+                    on = always(&item.plan)?;
+                }
                 df(left.join_on(entry.plan, kind, on))?
             }
         };

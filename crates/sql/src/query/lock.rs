@@ -242,7 +242,7 @@ fn names_of(factor: &TableFactor, out: &mut Vec<String>) {
         | TableFactor::NestedJoin { alias, .. } => alias,
         _ => return,
     };
-    out.extend(alias.as_ref().map(|alias| crate::bind::scope::fold(&alias.name)));
+    out.extend(alias.as_ref().map(|alias| crate::bind::names::alias_of_source(&alias.name).0));
 }
 
 /// What an outer join may give nulls for.

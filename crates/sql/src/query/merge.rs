@@ -175,7 +175,8 @@ impl Planner<'_> {
     ) -> Bind<(FromRel, Leaf)> {
         let (plan, leaves) = self.table(target, &name)?;
         let row_id = leaves.last().expect("invariant: the last column is the row id").clone();
-        from.scope.add(ScopeSource::of_table(name, target))?;
+        let namespace = (name == target.def.name).then_some(target.def.namespace);
+        from.scope.add(ScopeSource { namespace, ..ScopeSource::of_table(name, target) })?;
         from.sources.push(leaves);
         let (scope, sources) = (from.scope.clone(), from.sources.clone());
         let condition = self.within(&sources, || binder.condition(on, "MERGE", &scope))?;

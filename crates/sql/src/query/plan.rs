@@ -34,7 +34,7 @@ use crate::bind::query::{
     Folds, Item, OrderItem, add_dependents, check_direct, order_items, over_groups, settled_outputs,
 };
 use crate::bind::record::{RECORD, by_fields, column_with_values, fields_of, must_compare, row_columns};
-use crate::bind::scope::{Found, Merged, Scope, ScopeColumn, ScopeSource};
+use crate::bind::scope::{Found, Merged, Scope, ScopeColumn, ScopeSource, SourceName};
 use crate::bind::{Beyond, Bind, Binder, Mark, PLACEHOLDERS, Parts, Refusal};
 use crate::compiled::aggregate::{Aggregate, AggregateFunction, Gathers};
 use crate::define::view::query_of_table;
@@ -2113,18 +2113,18 @@ impl Beyond for Planner<'_> {
         expr.mentions(|source| source == SETS)
     }
 
-    fn outer_column(&self, names: &[String]) -> Bind<Option<Bound>> {
+    fn outer_column(&self, names: &[String], source: Option<&SourceName>) -> Bind<Option<Bound>> {
+        let Some(name) = names.last() else { return Ok(None) };
         let (level, found) = {
             let state = self.state.borrow();
             let mut nearest = None;
             for (at, level) in state.levels.iter().enumerate().rev() {
-                let looked = match names {
-                    [name] => level.scope.column(name),
-                    [qualifier, name] => level.scope.qualified(qualifier, name),
-                    _ => return Ok(None),
+                let looked = match source {
+                    None => level.scope.column(name),
+                    Some(source) => level.scope.qualified(source, name),
                 };
                 if looked.is_err()
-                    && let Some(table) = level.scope.tableoid(names)?
+                    && let Some(table) = level.scope.tableoid(source, name)?
                 {
                     return Ok(Some(table_oid(table)));
                 }
@@ -2133,8 +2133,8 @@ impl Beyond for Planner<'_> {
                         nearest = Some((at, column));
                         break;
                     }
-                    Err(error) if error.sqlstate == "42702" => return Err(error.into()),
-                    Err(error) if error.sqlstate == "42703" && names.len() == 2 => return Err(error.into()),
+                    Err(error) if matches!(&*error.sqlstate, "42702" | "42P09") => return Err(error.into()),
+                    Err(error) if error.sqlstate == "42703" && source.is_some() => return Err(error.into()),
                     Err(_) => {}
                 }
             }
@@ -2166,10 +2166,10 @@ impl Beyond for Planner<'_> {
         Ok(Some(Bound::new(Expr::Case { branches, otherwise: Some(Box::new(record.expr)) }, RECORD)))
     }
 
-    fn columns_around(&self, source: &str) -> Option<Vec<String>> {
+    fn columns_around(&self, source: &SourceName) -> Option<Vec<String>> {
         let state = self.state.borrow();
         state.levels.iter().rev().find_map(|level| {
-            let columns = row_columns(level.scope.source(source).ok()?, &level.scope, false);
+            let columns = row_columns(level.scope.source_meant(source).ok()?, &level.scope, false);
             Some(columns.into_iter().map(|(name, _)| name).collect())
         })
     }

@@ -33,6 +33,11 @@ pub(super) struct Savepoint {
 impl Session {
     pub(super) fn set_savepoint(&mut self, name: &str) -> Result<Step, SqlError> {
         self.needs_block("SAVEPOINT")?;
+        self.push_savepoint(name);
+        Ok(done("SAVEPOINT"))
+    }
+
+    pub(super) fn push_savepoint(&mut self, name: &str) {
         let mark = self.inner.in_transaction().then(|| self.inner.savepoint());
         self.savepoints.push(Savepoint {
             name: name.to_owned(),
@@ -45,18 +50,22 @@ impl Session {
             settings_after: self.settings_after.clone(),
             said: self.said(),
         });
-        Ok(done("SAVEPOINT"))
     }
 
     pub(super) fn release_savepoint(&mut self, name: &str) -> Result<Step, SqlError> {
         self.needs_block("RELEASE SAVEPOINT")?;
         let at = self.find_savepoint(name)?;
-        // As in PostgreSQL, READ ONLY since then ends with it.
-        self.modes.read_only = self.savepoints[at].modes.read_only;
-        self.inner.set_read_only(self.is_read_only());
-        self.savepoints.truncate(at);
-        self.keep_cursors();
+        self.drop_savepoints(at);
         Ok(done("RELEASE"))
+    }
+
+    /// What came after the savepoint stays.
+    pub(super) fn drop_savepoints(&mut self, from: usize) {
+        // As in PostgreSQL, READ ONLY since then ends with it.
+        self.modes.read_only = self.savepoints[from].modes.read_only;
+        self.inner.set_read_only(self.is_read_only());
+        self.savepoints.truncate(from);
+        self.keep_cursors();
     }
 
     pub(super) fn roll_back_to_savepoint(&mut self, name: &str) -> Result<Step, SqlError> {

@@ -322,6 +322,11 @@ impl Function {
             || array::exists(name)
     }
 
+    /// Whether PostgreSQL has it, or had it, in an extension: it may be called by that one's schema.
+    pub fn is_of_extension(name: &str) -> bool {
+        matches!(name, "gen_random_uuid" | "uuid_generate_v4" | "uuid_nil")
+    }
+
     /// Computes; the values have the types of `self.arguments`.
     pub fn call(&self, values: &[Value<'_>]) -> Result<Datum, SqlError> {
         self.call_by(values, Clock::UTC)

@@ -114,6 +114,17 @@ impl Relation {
         }
     }
 
+    /// The schema that it is in; `None`: it is no relation of the catalog's.
+    pub fn namespace(&self) -> Option<NamespaceId> {
+        match self {
+            Relation::View(view) => {
+                let spaces = [NamespaceId::CATALOG, NamespaceId::INFORMATION];
+                spaces.into_iter().find(|space| named_in(*space, view.name()).is_some())
+            }
+            Relation::Sequence(sequence) => Some(sequence.def.namespace),
+        }
+    }
+
     pub fn columns(&self) -> &'static [(&'static str, Type)] {
         match self {
             Relation::View(view) => view.columns(),

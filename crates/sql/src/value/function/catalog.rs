@@ -115,9 +115,8 @@ pub(super) fn pg_get_userbyid(a: &Arguments<'_>) -> Result {
 pub(super) fn pg_get_serial_sequence(a: &Arguments<'_>) -> Result {
     let catalog = catalog(a)?;
     let number = catalog.find(OidKind::Class, a.text(0))?;
-    let Some(Relation::Table(table)) = catalog.relation(number) else {
-        return Err(SqlError::new("42809", format!("relation \"{}\" is not a table", a.text(0))));
-    };
+    // Columns of views and of the system's own relations have none.
+    let Some(Relation::Table(table)) = catalog.relation(number) else { return Ok(Datum::Null) };
     let column = a.text(1);
     let at = table.def.columns.iter().position(|c| c.is_visible() && c.name == column).ok_or_else(|| {
         let message = format!("column \"{column}\" of relation \"{}\" does not exist", table.def.name);

@@ -231,6 +231,9 @@ entries! {
     "parse_ident" (Text) -> TEXTS, text::parse_ident;
     "parse_ident" (Text, Bool) -> TEXTS, text::parse_ident;
     "gen_random_uuid" () -> Uuid, text::gen_random_uuid, volatile;
+    // The extension's that makes keys.
+    "uuid_generate_v4" () -> Uuid, text::gen_random_uuid, volatile;
+    "uuid_nil" () -> Uuid, text::uuid_nil;
     // Hashes.
     "hashtext" (Text) -> Int4, hash::of_bytes;
     "hashtextextended" (Text, Int8) -> Int8, hash::of_bytes;
@@ -350,6 +353,8 @@ entries! {
     "getdatabaseencoding" () -> Name, catalog::encoding;
     "pg_relation_size" (CLASS) -> Int8, catalog::pg_relation_size, stable;
     "pg_relation_size" (CLASS, Text) -> Int8, catalog::pg_relation_size, stable;
+    // Nobody counts them.
+    "pg_stat_get_numscans" (OID) -> Int8, catalog::zero;
     "pg_table_size" (CLASS) -> Int8, catalog::pg_relation_size, stable;
     "pg_indexes_size" (CLASS) -> Int8, catalog::pg_indexes_size, stable;
     "pg_total_relation_size" (CLASS) -> Int8, catalog::pg_total_relation_size, stable;

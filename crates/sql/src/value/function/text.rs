@@ -487,6 +487,10 @@ pub(super) fn parse_ident(a: &Arguments<'_>) -> Result {
     }
 }
 
+pub(super) fn uuid_nil(_: &Arguments<'_>) -> Result {
+    Ok(Datum::Uuid(0))
+}
+
 pub(super) fn gen_random_uuid(_: &Arguments<'_>) -> Result {
     let chance = u128::from(chance()) << 64 | u128::from(chance());
     let version = 0x4u128 << 76;
