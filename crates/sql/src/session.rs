@@ -1134,7 +1134,9 @@ impl Session {
                 // A definition may compute defaults for rows that are there, or go on as an INSERT.
                 if statement.uses_clock || matches!(statement.plan, Plan::Define(_)) {
                     self.read_clock();
-                    self.env.statement = now();
+                    if self.doing.is_none() {
+                        self.env.statement = now();
+                    }
                 }
                 self.attempt(statement, parameters, rows)
             }

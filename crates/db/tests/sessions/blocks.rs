@@ -229,3 +229,21 @@ fn a_block_of_many_statements_goes_on_elsewhere() {
     a.session.limit_inline(None);
     assert_eq!(a.numbers("SELECT id FROM t ORDER BY id"), [1, 2, 3, 4, 5]);
 }
+
+/// The whole block's time, however short its statements are; who catches its end has no other one.
+#[test]
+fn the_time_of_a_block_is_that_of_all_its_statements() {
+    let world = World::new(ACCOUNTS);
+    let mut a = world.client();
+    a.ok("SET statement_timeout = '50ms'");
+    let many = "BEGIN PERFORM 1 / 0; EXCEPTION WHEN OTHERS THEN NULL; END;".repeat(10_000);
+    assert_eq!(a.fails(&format!("DO $$ BEGIN {many} END $$")), "57014");
+    let catches = format!(
+        "DO $$ BEGIN
+            BEGIN {many} EXCEPTION WHEN query_canceled THEN INSERT INTO t VALUES (4, 40); END;
+            PERFORM pg_sleep(0.06);
+        END $$"
+    );
+    a.ok(&catches);
+    assert_eq!(a.numbers("SELECT id FROM t ORDER BY id"), [1, 2, 3, 4]);
+}

@@ -590,9 +590,11 @@ impl Binder<'_> {
     pub fn view_conditions(&mut self) -> Bind<Vec<Expr>> {
         let asked = self.through.as_ref().map(|through| through.conditions.clone()).unwrap_or_default();
         let mut conditions = Vec::new();
+        let around = std::mem::replace(&mut self.is_kept, true);
         for (condition, scope) in asked {
             conditions.extend(conjuncts(self.condition(&condition, "WHERE", &scope)?));
         }
+        self.is_kept = around;
         Ok(conditions)
     }
 

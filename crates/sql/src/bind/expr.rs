@@ -127,8 +127,11 @@ impl Binder<'_> {
             A::Identifier(ident) => self.name(ident, scope),
             A::QualifiedWildcard(name, _) => {
                 let name = self.source_name(RelationName::of(name)?);
-                let missing = || scope.source_meant(&name).map(drop).expect_err("a source that is there has a row");
-                self.whole_row(&name, scope)?.ok_or_else(|| missing().into())
+                if let Some(row) = self.whole_row(&name, scope)? {
+                    return Ok(row);
+                }
+                let missing = self.source_meant(&name, scope).map(drop);
+                Err(missing.expect_err("a source that is there has a row").into())
             }
             A::CompoundIdentifier(parts) => self.compound(parts, scope),
             A::Value(value) => self.literal(&value.value),
@@ -270,7 +273,7 @@ impl Binder<'_> {
         };
         let position = parts.first().and_then(|i| span_position(self.sql, i.span));
         match self.column_of(&names, &source, column, scope) {
-            Err(Refusal::Error(error)) if error.sqlstate == "42P01" => {
+            Err(Refusal::Error(error)) if error.sqlstate == "42P01" && self.is_kept => {
                 let lenient = self.column_of(&names, &source.leniently(), column, scope);
                 lenient.map_err(|refusal| match refusal {
                     Refusal::Error(other) if other.sqlstate == "42P01" => error.at(position).into(),

@@ -1,7 +1,7 @@
 //! What does FROM read? Sources, joins, and the order of the loops over them.
 
 use super::expr::Bound;
-use super::names::alias_of_source;
+use super::names::{alias_of_source, is_of_view};
 use super::scope::{Merged, MergedOf, Scope, ScopeColumn, ScopeSource, fold, relation_name};
 use super::{Bind, Binder, Refusal, not_compiled};
 use crate::compiled::access::{Access, Choice, Knowledge, Rank, WantedOrder, choose, view_key};
@@ -223,6 +223,14 @@ impl Binder<'_> {
     }
 
     fn derived_source(&mut self, query: &ast::Query, alias: Option<&TableAlias>, from: &mut From) -> Bind<u16> {
+        let around = self.is_kept;
+        self.is_kept |= alias.is_some_and(|alias| is_of_view(&alias.name));
+        let added = self.subquery_source(query, alias, from);
+        self.is_kept = around;
+        added
+    }
+
+    fn subquery_source(&mut self, query: &ast::Query, alias: Option<&TableAlias>, from: &mut From) -> Bind<u16> {
         let namespace = alias.and_then(|alias| alias_of_source(&alias.name).1);
         let (alias, names) = alias_parts(alias)?;
         let Some(alias) = alias else {

@@ -134,6 +134,8 @@ pub struct Binder<'a> {
     pub(crate) through: Option<through::Through>,
     /// `None` on the compiled road.
     pub beyond: Option<&'a dyn Beyond>,
+    /// What is bound is the text of a view, as it was kept.
+    pub is_kept: bool,
     /// Where aggregates are allowed, those met so far.
     pub(crate) aggregates: Option<Vec<Aggregate>>,
     pub(crate) in_aggregate: bool,
@@ -176,6 +178,7 @@ impl<'a> Binder<'a> {
             overriding: None,
             through: None,
             beyond: None,
+            is_kept: false,
             around: None,
             asks_rows: false,
             aggregates: None,

@@ -1,6 +1,6 @@
 //! Which relation does a name mean? With its schema, or along the search path.
 
-use super::scope::{SourceName, fold};
+use super::scope::{Scope, SourceName, fold};
 use super::{Bind, Binder};
 use crate::error::SqlError;
 use crate::parse::span_position;
@@ -151,6 +151,16 @@ pub fn name_of_view(view: &View) -> Ident {
     Ident::with_quote('"', format!("{}{OF_NAMESPACE}{}", view.def.name, view.def.namespace.0))
 }
 
+/// The same of one that has an alias.
+pub fn alias_of_view(alias: &Ident) -> Ident {
+    Ident::with_quote('"', format!("{}{OF_NAMESPACE}", fold(alias)))
+}
+
+/// Whether it stands for a view.
+pub fn is_of_view(alias: &Ident) -> bool {
+    alias.value.find(OF_NAMESPACE).is_some_and(|at| at > 0)
+}
+
 /// What a source is called by its alias, and the schema of the view for which it stands.
 pub fn alias_of_source(alias: &Ident) -> (String, Option<NamespaceId>) {
     let mut name = fold(alias);
@@ -206,6 +216,16 @@ pub fn tables_below(statement: &impl Visit, schema: &Schema) -> Vec<Arc<Table>> 
 }
 
 impl Binder<'_> {
+    /// The source that a reference means.
+    pub fn source_meant(&self, named: &SourceName, scope: &Scope) -> Result<u16, SqlError> {
+        match scope.source_named(named) {
+            Err(error) if error.sqlstate == "42P01" && self.is_kept => {
+                scope.source_named(&named.leniently()).map_err(|_| error)
+            }
+            found => found,
+        }
+    }
+
     /// What a reference of this name means in FROM.
     pub fn source_name(&self, relation: RelationName) -> SourceName {
         let namespace = relation.namespace.as_ref().and_then(|name| namespace_named(self.schema, name));

@@ -5,7 +5,7 @@ use super::from::{From, conjuncts, is_bare, plan_loops, refuse_rescans};
 use super::more::row_items;
 use super::names::RelationName;
 use super::record::{RECORD, by_fields, fields_of, must_compare, named_fields, row_columns};
-use super::scope::{Scope, ScopeColumn, fold};
+use super::scope::{Scope, ScopeColumn, SourceName, fold};
 use super::{Bind, Binder, PLACEHOLDERS, Refusal, not_compiled};
 use crate::compiled::access::{Access, WantedOrder};
 use crate::compiled::aggregate::{Aggregate, AggregateFunction, Ends, Grouping};
@@ -467,11 +467,13 @@ impl Binder<'_> {
     /// Whose columns `name.*` means.
     fn starred(&self, name: &ast::ObjectName, scope: &Scope) -> Bind<Starred> {
         let name = self.source_name(RelationName::of(name)?);
-        let error = match scope.source_meant(&name) {
+        let error = match self.source_meant(&name, scope) {
             Ok(source) => return Ok(Starred::Own(source)),
             Err(error) => error,
         };
-        let columns = self.beyond.and_then(|beyond| beyond.columns_around(&name)).ok_or(error)?;
+        let around = |name: &SourceName| self.beyond.and_then(|beyond| beyond.columns_around(name));
+        let lenient = || around(&name.leniently()).filter(|_| self.is_kept);
+        let columns = around(&name).or_else(lenient).ok_or(error)?;
         let named = columns.into_iter().map(|column| {
             let expr = qualified(&name.relation, &column);
             (column, expr)

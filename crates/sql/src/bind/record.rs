@@ -227,7 +227,7 @@ impl Binder<'_> {
             match arg {
                 FunctionArg::Unnamed(FunctionArgExpr::Expr(item)) => values.push(self.bind(item, scope)?),
                 FunctionArg::Unnamed(FunctionArgExpr::QualifiedWildcard(name)) => {
-                    let source = scope.source_meant(&self.source_name(RelationName::of(name)?))?;
+                    let source = self.source_meant(&self.source_name(RelationName::of(name)?), scope)?;
                     let columns = row_columns(source, scope, self.through.is_some());
                     values.extend(columns.into_iter().map(|(_, found)| Bound::new(scope.expr(found), found.ty)));
                 }
@@ -247,7 +247,7 @@ impl Binder<'_> {
 
     /// The row of the source that is called so; `None`: there is none.
     pub(super) fn whole_row(&mut self, name: &SourceName, scope: &Scope) -> Bind<Option<Bound>> {
-        let Ok(source) = scope.source_meant(name) else { return Ok(None) };
+        let Ok(source) = self.source_meant(name, scope) else { return Ok(None) };
         let columns = row_columns(source, scope, self.through.is_some());
         let fields = columns.iter().map(|&(ref name, found)| (name.clone(), Bound::new(scope.expr(found), found.ty)));
         let record = self.record(fields.collect())?;
@@ -274,7 +274,7 @@ impl Binder<'_> {
             ast::Expr::Nested(inner) => return self.row_name(inner, scope),
             _ => return None,
         };
-        scope.source_meant(&name).is_ok().then_some(name)
+        self.source_meant(&name, scope).is_ok().then_some(name)
     }
 
     /// A name alone that means a source of a query around this one.
@@ -297,7 +297,7 @@ impl Binder<'_> {
             let is_null = |part| Expr::IsNull { expr: Box::new(part), negated };
             Some(Bound::new(Expr::And(parts.into_iter().map(is_null).collect()), Type::Bool))
         };
-        if let Some(source) = self.row_name(ast, scope).and_then(|name| scope.source_meant(&name).ok()) {
+        if let Some(source) = self.row_name(ast, scope).and_then(|name| self.source_meant(&name, scope).ok()) {
             let columns = row_columns(source, scope, self.through.is_some());
             return Ok(all(columns.into_iter().map(|(_, found)| scope.expr(found)).collect()));
         }

@@ -139,8 +139,7 @@ pub struct SourceName {
     pub relation: RelationName,
     /// The schema, if it is there.
     pub namespace: Option<NamespaceId>,
-    /// A schema counts for what only stands for one of its relations, as in views that were kept when something in them was renamed: asked where nothing
-    /// is meant otherwise.
+    /// Of a view that was kept, in which something was renamed since: an alias stands for the relation, whatever schema it had.
     pub is_lenient: bool,
 }
 
@@ -155,11 +154,10 @@ impl SourceName {
     }
 
     fn means(&self, source: &ScopeSource) -> bool {
-        let own = match self.is_lenient {
-            true => source.home().or(self.namespace),
-            false => source.namespace,
+        let is_there = match self.is_lenient {
+            true => source.namespace.is_none(),
+            false => self.namespace.is_some() && source.namespace == self.namespace,
         };
-        let is_there = self.namespace.is_some() && own == self.namespace;
         source.name == self.relation.name && (self.relation.namespace.is_none() || is_there)
     }
 }
@@ -263,6 +261,9 @@ impl Scope {
             source.name = String::new();
             source.columns.clear();
         }
+        let is_behind = |found: &Found| usize::from(found.source) >= first;
+        scope.first.retain(is_behind);
+        scope.first_within.iter_mut().for_each(|(_, within)| within.retain(is_behind));
         scope
     }
 
@@ -379,21 +380,18 @@ impl Scope {
         self.source_named(&SourceName::bare(qualifier.to_owned()))
     }
 
-    /// The source that a reference means, strictly or else leniently.
-    pub fn source_meant(&self, named: &SourceName) -> Result<u16, SqlError> {
-        match self.source_named(named) {
-            Err(error) if error.sqlstate == "42P01" => self.source_named(&named.leniently()).map_err(|_| error),
-            found => found,
-        }
-    }
-
     pub fn source_named(&self, named: &SourceName) -> Result<u16, SqlError> {
         let name = &named.relation.name;
-        let mut meant =
-            self.sources.iter().enumerate().filter(|(_, source)| named.means(source)).map(|(i, _)| i as u16);
-        match (meant.next(), meant.next()) {
+        let meant = || self.sources.iter().enumerate().filter(|(_, source)| named.means(source));
+        let is_home = |source: &ScopeSource| named.is_lenient && source.home() == named.namespace;
+        let at_home = || meant().filter(|(_, source)| is_home(source)).map(|(at, _)| at as u16);
+        let mut all = meant().map(|(at, _)| at as u16);
+        match (all.next(), all.next()) {
             (Some(source), None) => Ok(source),
-            (Some(_), Some(_)) => Err(SqlError::new("42P09", format!("table reference \"{name}\" is ambiguous"))),
+            (Some(_), Some(_)) => match (at_home().next(), at_home().nth(1)) {
+                (Some(source), None) => Ok(source),
+                _ => Err(SqlError::new("42P09", format!("table reference \"{name}\" is ambiguous"))),
+            },
             (None, _) if self.sources.iter().any(|source| source.name == *name) => {
                 Err(SqlError::new("42P01", format!("invalid reference to FROM-clause entry for table \"{name}\"")))
             }

@@ -37,7 +37,8 @@ impl Definer<'_> {
         {
             return Ok(text);
         }
-        if binder.session_literals.is_empty() && !names_enums(&ast, &schema) {
+        let is_plain = !without_qualifiers(&mut ast);
+        if is_plain && binder.session_literals.is_empty() && !names_enums(&ast, &schema) {
             return Ok(text);
         }
         fix(&mut ast, &binder.session_literals, &self.reading_clock())?;
@@ -69,6 +70,26 @@ impl Definer<'_> {
     pub(super) fn reading_clock(&self) -> Clock {
         Clock { catalog: Known::of_schema(&self.schema()), ..self.env.clock.clone() }
     }
+}
+
+/// The one relation's columns by their bare names, as it may be called otherwise one day. Whether anything was left out.
+fn without_qualifiers(ast: &mut Expr) -> bool {
+    struct Bare(bool);
+    impl VisitorMut for Bare {
+        type Break = ();
+        fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+            if let Expr::CompoundIdentifier(parts) = expr
+                && let Some(column) = parts.pop()
+            {
+                *expr = Expr::Identifier(column);
+                self.0 = true;
+            }
+            ControlFlow::Continue(())
+        }
+    }
+    let mut bare = Bare(false);
+    let _ = VisitMut::visit(ast, &mut bare);
+    bare.0
 }
 
 /// The enum that a type's name means, or an array's elements', as definitions call it.

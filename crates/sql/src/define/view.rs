@@ -7,7 +7,9 @@
 use super::kept::note_objects;
 use super::{Definer, Done};
 use crate::bind::cte::Ctes;
-use crate::bind::names::{RelationName, is_temporary, name_of_view, namespace_name, namespace_named, qualified};
+use crate::bind::names::{
+    RelationName, alias_of_view, is_temporary, name_of_view, namespace_name, namespace_named, qualified,
+};
 use crate::bind::query::has_group_by;
 use crate::bind::record::RECORD;
 use crate::bind::scope::fold;
@@ -1012,7 +1014,10 @@ pub fn query_of(view: &View) -> Result<Box<Query>, SqlError> {
 /// The view as a subquery, with its columns' names.
 fn derived(view: &View, alias: Option<&TableAlias>) -> Result<TableFactor, SqlError> {
     let subquery = query_of(view)?;
-    let mut alias = alias.cloned().unwrap_or_else(|| alias_of(name_of_view(view)));
+    let mut alias = match alias {
+        None => alias_of(name_of_view(view)),
+        Some(alias) => TableAlias { name: alias_of_view(&alias.name), ..alias.clone() },
+    };
     for (name, _) in view.def.columns.iter().skip(alias.columns.len()) {
         let name = Ident::with_quote('"', name.clone());
         alias.columns.push(ast::TableAliasColumnDef { name, data_type: None });

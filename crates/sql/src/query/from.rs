@@ -13,7 +13,7 @@ use super::walks::{Walked, walked};
 use crate::bind::change::is_change;
 use crate::bind::expr::Bound;
 use crate::bind::from::{alias_parts, check_condition, left_of_using, rename, right_of_using, within_from};
-use crate::bind::names::{RelationName, alias_of_source};
+use crate::bind::names::{RelationName, alias_of_source, is_of_view};
 use crate::bind::record::must_compare;
 use crate::bind::scope::{
     Found, Merged, MergedOf, Scope, ScopeColumn, ScopeSource, fold, hidden_of_view, relation_name,
@@ -252,10 +252,15 @@ impl Planner<'_> {
         before: &FromRel,
         nulls: NullHandling,
     ) -> Bind<Entry> {
-        let mut entry = self.unqualified_factor(binder, factor, before, nulls)?;
-        if let TableFactor::Derived { alias: Some(alias), .. } = factor {
-            entry.sources[0].0.namespace = alias_of_source(&alias.name).1;
-        }
+        let TableFactor::Derived { alias: Some(alias), .. } = factor else {
+            return self.unqualified_factor(binder, factor, before, nulls);
+        };
+        let around = binder.is_kept;
+        binder.is_kept |= is_of_view(&alias.name);
+        let entry = self.unqualified_factor(binder, factor, before, nulls);
+        binder.is_kept = around;
+        let mut entry = entry?;
+        entry.sources[0].0.namespace = alias_of_source(&alias.name).1;
         Ok(entry)
     }
 

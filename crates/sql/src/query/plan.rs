@@ -2169,7 +2169,7 @@ impl Beyond for Planner<'_> {
     fn columns_around(&self, source: &SourceName) -> Option<Vec<String>> {
         let state = self.state.borrow();
         state.levels.iter().rev().find_map(|level| {
-            let columns = row_columns(level.scope.source_meant(source).ok()?, &level.scope, false);
+            let columns = row_columns(level.scope.source_named(source).ok()?, &level.scope, false);
             Some(columns.into_iter().map(|(name, _)| name).collect())
         })
     }

@@ -13,7 +13,7 @@
 //! 3. A block of many short statements holds its worker no longer than one statement may: then it goes on elsewhere.
 //! 4. No statement ends the transaction, or stands for another one that might (a prepared one, a cursor's): [`refused_in_block`].
 
-use super::{Block, CommandTag, Commit, On, Outcome, Session, SqlError, Step, Wait};
+use super::{Block, CommandTag, Commit, On, Outcome, Session, SqlError, Step, Wait, now};
 use crate::notice::Notice;
 use crate::parse::block::{DoBlock, DoStatement, Handler, Raise, Statements, selects_into, with_found};
 use crate::route::Plan;
@@ -56,7 +56,7 @@ impl Frame {
 /// What is done with what a statement gives.
 enum Next {
     Nothing,
-    /// FOUND tells whether it was about any row.
+    /// FOUND tells whether it was about any row: one that it changed, or gave if it is PERFORM's.
     Found,
     /// The condition of this branch.
     Branch(DoStatement, usize),
@@ -114,6 +114,8 @@ impl Session {
             self.clock_read = false;
             self.fix_defaults();
         }
+        self.read_clock();
+        self.env.statement = now();
         self.block = Block::Explicit;
         self.enter_block(block);
         self.run_block()
@@ -191,7 +193,14 @@ impl Session {
     fn run_block(&mut self) -> Result<Step, SqlError> {
         let began = Instant::now();
         loop {
-            let is_late = self.inline_limit.is_some_and(|limit| began.elapsed() > limit);
+            let at = Instant::now();
+            let is_late = self.inline_limit.is_some_and(|limit| at - began > limit);
+            if self.interrupt.deadline.is_some_and(|deadline| at >= deadline) {
+                let error = SqlError::new("57014", "canceling statement due to statement timeout");
+                let error = self.statement_failed(error);
+                self.fails_in_block(error)?;
+                continue;
+            }
             let doing = self.block_state();
             if is_late {
                 doing.is_between = true;
@@ -225,7 +234,10 @@ impl Session {
     fn run_in_block(&mut self, statement: DoStatement) -> Stepped {
         match statement {
             DoStatement::Sql(text) => self.run_text(&text, false, Next::Found),
-            DoStatement::Perform(text) => self.run_text(&text, true, Next::Found),
+            DoStatement::Perform(text) => {
+                let text = with_found(&text, self.block_state().is_found);
+                self.run_text(&text, true, Next::Found)
+            }
             DoStatement::Execute(text) => self.ask(&[text], Next::Text),
             DoStatement::If { .. } => {
                 self.block_state().queued = Some(Queued::Branch(statement, 0));
@@ -324,7 +336,9 @@ impl Session {
         match std::mem::replace(&mut doing.next, Next::Nothing) {
             Next::Nothing => Ok(None),
             Next::Found => {
-                if let Some(rows) = outcome.tag.rows {
+                // CREATE TABLE AS is answered as a query, too, and gives no rows.
+                let is_asked = outcome.tag.command != "SELECT" || !doing.rows.columns().is_empty();
+                if let Some(rows) = outcome.tag.rows.filter(|_| is_asked) {
                     doing.is_found = rows > 0;
                 }
                 Ok(None)
@@ -407,6 +421,7 @@ impl Session {
     /// A handler goes on with the error, or the block ends.
     fn fails_in_block(&mut self, error: SqlError) -> Stepped {
         self.pending = None;
+        let is_end = error.sqlstate == "57014";
         let doing = self.block_state();
         (doing.next, doing.queued) = (Next::Nothing, None);
         while let Some(frame) = doing.frames.pop() {
@@ -417,6 +432,11 @@ impl Session {
             self.undo_to_savepoint();
             self.savepoints.truncate(savepoint);
             self.block = Block::Explicit;
+            if is_end {
+                // It was asked for once: as in PostgreSQL, time is over once.
+                self.interrupt.deadline = None;
+                self.inner.end_by(None);
+            }
             return Ok(None);
         }
         // Its place is one in a text that the client has sent as a part of another.
