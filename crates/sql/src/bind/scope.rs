@@ -18,7 +18,7 @@ pub fn fold(ident: &Ident) -> String {
     }
 }
 
-/// A relation's name without its schema, which can only be `public`.
+/// The name of a column or a constraint, which has one part; `public` before it says nothing.
 pub fn relation_name(name: &ObjectName) -> Result<String, SqlError> {
     let mut parts = Vec::with_capacity(name.0.len());
     for part in &name.0 {

@@ -17,7 +17,7 @@ use crate::error::SqlError;
 use sqlparser::tokenizer::{Token, TokenWithSpan};
 use std::sync::Arc;
 
-/// Statements that share a text's place.
+/// Statements that run one after the other; shared by those who run them.
 pub type Statements = Arc<[DoStatement]>;
 
 /// BEGIN ... END.
