@@ -92,7 +92,7 @@ impl<T: IntoDatum> IntoDatum for Option<T> {
 
 /// Brings parameters into the forms that the session takes. True: they stand in `converted`.
 ///
-/// Bytes for an unconstrained `numeric`, an interval, a document or an array are text here, never its stored form, which only the server's codec makes. Bytes for a text type
+/// Bytes for an unconstrained `numeric`, an interval, a document, an address or an array are text here, never its stored form, which only the server's codec makes. Bytes for a text type
 /// must be text.
 pub(crate) fn check_bytes(types: &[Type], parameters: &[Datum], converted: &mut Vec<Datum>) -> Result<bool, SqlError> {
     let mut numerics = false;
@@ -106,7 +106,7 @@ pub(crate) fn check_bytes(types: &[Type], parameters: &[Datum], converted: &mut 
         };
         match ty {
             Type::Numeric { .. } | Type::Interval | Type::Json | Type::Jsonb | Type::Array(_) => numerics = true,
-            Type::Vector(_) => numerics = true,
+            Type::Vector(_) | Type::Network(_) => numerics = true,
             Type::Text | Type::Varchar(_) | Type::Char(_) => check_text(bytes)?,
             Type::Name | Type::CharByte | Type::System(_) => check_text(bytes)?,
             _ => {}
@@ -123,6 +123,7 @@ pub(crate) fn check_bytes(types: &[Type], parameters: &[Datum], converted: &mut 
                 Some(ty @ (Type::Interval | Type::Json | Type::Jsonb | Type::Array(_) | Type::Vector(_))),
                 Datum::Bytes(text),
             ) => from_text(*ty, text)?,
+            (Some(ty @ Type::Network(_)), Datum::Bytes(text)) => from_text(*ty, text)?,
             (_, datum) => datum.clone(),
         });
     }

@@ -9,7 +9,7 @@ use crate::copy::split::Splitter;
 use crate::error::SqlError;
 use crate::parse;
 use crate::value::zone::Clock;
-use freshet_engine::schema::Type;
+use freshet_engine::schema::{NetworkKind, Type};
 
 /// A script as a client sends it: split into statements, each of which is parsed.
 pub fn script(bytes: &[u8]) {
@@ -22,7 +22,7 @@ pub fn script(bytes: &[u8]) {
 }
 
 /// Types that fields are read as, in turn.
-const TYPES: [Type; 8] = [
+const TYPES: [Type; 10] = [
     Type::Int4,
     Type::Text,
     Type::Numeric { typmod: None },
@@ -31,6 +31,8 @@ const TYPES: [Type; 8] = [
     Type::Jsonb,
     Type::Bytea,
     Type::Uuid,
+    Type::Network(NetworkKind::Cidr),
+    Type::Network(NetworkKind::Mac8),
 ];
 
 /// What COPY FROM reads. The first byte tells the format, the second how long the pieces are in which the others come.

@@ -2746,7 +2746,7 @@ pub(crate) fn has_form(ty: Type, datum: &Datum) -> bool {
         (Type::Decimal { precision, .. }, Datum::Decimal(v)) => numeric::fits(*v, precision),
         (Type::Text | Type::Bytea | Type::Numeric { typmod: None }, Datum::Bytes(_)) => true,
         (Type::Interval | Type::Json | Type::Jsonb | Type::Array(_) | Type::Vector(_), Datum::Bytes(_)) => true,
-        (Type::System(_), Datum::Bytes(_)) => true,
+        (Type::System(_) | Type::Network(_), Datum::Bytes(_)) => true,
         (Type::Oid(_), Datum::Int(v)) => u32::try_from(*v).is_ok(),
         (Type::Name, Datum::Bytes(v)) => v.len() <= 63,
         (Type::CharByte, Datum::Bytes(v)) => v.len() <= 1,

@@ -36,7 +36,9 @@ use super::{
 };
 use crate::ids::StorageId;
 use crate::mem::Pages;
-use crate::schema::{EnumId, KeyColumn, Layout, Missing, OidKind, Row, SystemKind, TimeKind, Type, Value, VectorKind};
+use crate::schema::{
+    EnumId, KeyColumn, Layout, Missing, NetworkKind, OidKind, Row, SystemKind, TimeKind, Type, Value, VectorKind,
+};
 use crate::sync::gate::Gate;
 use crate::table::Store;
 use std::sync::Arc;
@@ -557,6 +559,7 @@ fn type_bytes(ty: Type) -> [u8; 12] {
         Type::Vector(VectorKind::Oid) => (26, 0, 0),
         Type::System(kind) => (27, kind as u32, 0),
         Type::Enum(EnumId(oid)) => (29, oid, 0),
+        Type::Network(kind) => (30, kind as u32, 0),
         Type::Rounded(kind, digits) => (28, kind as u32, digits.into()),
         Type::Array(_) => unreachable!("invariant: the elements of an array are scalar"),
     };
@@ -796,7 +799,13 @@ impl<'a> Reader<'a> {
             24 => Type::CharByte,
             25 => Type::Vector(VectorKind::Int2),
             26 => Type::Vector(VectorKind::Oid),
-            27 => Type::System(*SystemKind::ALL.get(a as usize).ok_or(BadObject("an unknown system type"))?),
+            // What inet was before columns could be of it.
+            27 if a == 4 => Type::Network(NetworkKind::Inet),
+            27 => {
+                let kind = SystemKind::ALL.into_iter().find(|kind| *kind as u32 == a);
+                Type::System(kind.ok_or(BadObject("an unknown system type"))?)
+            }
+            30 => Type::Network(*NetworkKind::ALL.get(a as usize).ok_or(BadObject("an unknown type of addresses"))?),
             29 => Type::Enum(EnumId(a)),
             28 if b <= 6 => {
                 Type::Rounded(*TimeKind::ALL.get(a as usize).ok_or(BadObject("an unknown type of times"))?, b as u8)
@@ -814,7 +823,8 @@ mod tests {
     #[test]
     fn kinds_have_the_codes_of_their_order() {
         let types = OidKind::ALL.map(Type::Oid).into_iter().chain(SystemKind::ALL.map(Type::System));
-        let types = types.chain(TimeKind::ALL.map(|kind| Type::Rounded(kind, 3)));
+        let types =
+            types.chain(TimeKind::ALL.map(|kind| Type::Rounded(kind, 3))).chain(NetworkKind::ALL.map(Type::Network));
         for ty in types {
             assert_eq!(Reader(&type_bytes(ty)).type_of(), Ok(ty));
             assert_eq!(Reader(&type_bytes(Type::array_of(ty))).type_of(), Ok(Type::array_of(ty)));

@@ -26,4 +26,4 @@ pub use key::{KeyBuf, KeyColumn, KeyPart, KeySpec};
 pub(crate) use layout::Picks;
 pub use layout::{FIELD_BYTES_MAX, IntegerWord, Layout, LayoutError, Missing};
 pub use row::{LIVE, Row};
-pub use types::{EnumId, OidKind, SystemKind, TimeKind, Type, Value, VectorKind};
+pub use types::{EnumId, NetworkKind, OidKind, SystemKind, TimeKind, Type, Value, VectorKind};

@@ -4,6 +4,7 @@
 import datetime as dt
 import decimal
 import enum
+import ipaddress
 import sys
 import threading
 import time
@@ -34,6 +35,8 @@ VALUES = {
     "time": [dt.time(0), dt.time(23, 59, 59, 999999)],
     "timestamp": [dt.datetime(1999, 12, 31, 23, 59, 59, 5)],
     "timestamptz": [dt.datetime(2026, 11, 20, 12, tzinfo=dt.timezone.utc)],
+    "inet": [ipaddress.ip_address("10.1.2.3"), ipaddress.ip_interface("2001:db8::1/64"), ipaddress.ip_address("::1")],
+    "cidr": [ipaddress.ip_network("10.1.0.0/16"), ipaddress.ip_network("2001:db8::/32")],
     "uuid": [uuid.UUID("00112233-4455-6677-8899-aabbccddeeff")],
     "interval": [dt.timedelta(0), dt.timedelta(days=-3, seconds=5, microseconds=7), dt.timedelta(days=40_000)],
     "json": [{"b": 1, "a": [None, True, "h\u00e9llo"]}, [], "text", 1.5],

@@ -5,7 +5,7 @@ use super::from::{From, conjuncts, is_bare, plan_loops};
 use super::names::RelationName;
 use super::query::{has_star, looked_at};
 use super::scope::{Scope, fold, relation_name};
-use super::{Bind, Binder, Refusal, not_compiled};
+use super::{Bind, Binder, Refusal, Xmax, not_compiled};
 use crate::compiled::change::{Delete, Given, Insert, InsertSource, Returning, Update};
 use crate::compiled::init::{RowQueries, reads};
 use crate::compiled::query::Query;
@@ -103,9 +103,14 @@ impl Binder<'_> {
         let mut targets = self.targets(&table, columns)?;
         let source = bind_source(self, &table, &mut targets, explicit)?;
         let mut plan = self.insert_into(&table, targets, source)?;
-        plan.returning = self.returning_of_insert(returning.as_deref(), &table, &scope)?;
+        let (inserted, asks_xmax) = self.returning_of_new(returning.as_deref(), &table, &scope, false)?;
+        plan.returning = inserted;
         if let Some(on) = on {
-            plan.conflict = Some(Box::new(self.on_conflict(&table, &scope, on, notes.predicate)?));
+            let mut conflict = self.on_conflict(&table, &scope, on, notes.predicate)?;
+            if let Some(update) = conflict.update.as_mut().filter(|_| asks_xmax) {
+                (update.returning, _) = self.returning_of_new(returning.as_deref(), &table, &scope, true)?;
+            }
+            plan.conflict = Some(Box::new(conflict));
         }
         Ok(plan)
     }
@@ -391,6 +396,20 @@ impl Binder<'_> {
         let output: Vec<Expr> = items.into_iter().map(|item| item.expr).collect();
         let long_columns = long_columns(table, output.iter());
         Ok(Some(Returning { output, columns, long_columns, queries: None }))
+    }
+
+    /// What an INSERT returns of rows that it has inserted, or updated instead, and whether that differs.
+    fn returning_of_new(
+        &mut self,
+        items: Option<&[SelectItem]>,
+        table: &Table,
+        scope: &Scope,
+        is_updated: bool,
+    ) -> Bind<(Option<Returning>, bool)> {
+        let around = self.xmax.replace(Xmax { is_updated, is_asked: false });
+        let returning = self.returning_of_insert(items, table, scope);
+        let xmax = std::mem::replace(&mut self.xmax, around);
+        Ok((returning?, xmax.is_some_and(|xmax| xmax.is_asked)))
     }
 
     /// What an INSERT returns: its queries may be about the new row, or are asked of each because another road finds the rows.

@@ -175,7 +175,18 @@ impl Binder<'_> {
         let not_null = not_null.filter(|&c| table.def.columns[usize::from(c)].not_null).collect();
         let rules = self.rules(table, Event::Update, &columns)?;
         let tables = vec![Some(table.clone()), Some(table.clone())];
-        Ok(ConflictUpdate { tables, sets, condition, not_null, long_columns, rules, queries, names_cells: false })
+        let returning = None;
+        Ok(ConflictUpdate {
+            tables,
+            sets,
+            condition,
+            not_null,
+            long_columns,
+            rules,
+            returning,
+            queries,
+            names_cells: false,
+        })
     }
 
     fn conflict_condition(&mut self, update: &ast::DoUpdate, both: &Scope) -> Bind<Vec<Expr>> {

@@ -23,7 +23,7 @@ use crate::value::operator::{BinaryOp, BinaryOperator};
 use crate::value::pgtype::{LENGTH_MAX, NUMERIC, SECOND_DIGITS_MAX, UNLIMITED, name as type_name};
 use crate::value::{self, Clock, Datum};
 use freshet_engine::catalog::Table;
-use freshet_engine::schema::{OidKind, SystemKind, Type};
+use freshet_engine::schema::{NetworkKind, OidKind, Type};
 use sqlparser::ast::{
     self, BinaryOperator as Symbol, CaseWhen, CastKind, CeilFloorKind, FunctionArg, FunctionArgExpr, FunctionArguments,
     Ident, ObjectName, ObjectNamePart, Spanned, TrimWhereField, UnaryOperator, helpers::attached_token::AttachedToken,
@@ -248,6 +248,9 @@ impl Binder<'_> {
         if let Some(table) = scope.tableoid(None, &name)? {
             return Ok(table_oid(table));
         }
+        if let Some(xmax) = self.xmax_of_new_row(&name) {
+            return Ok(xmax);
+        }
         let outer = self.outer_column(std::slice::from_ref(&name), None, error);
         match outer {
             Err(Refusal::Error(error)) if is_missing && error.sqlstate == "42703" => {
@@ -291,9 +294,20 @@ impl Binder<'_> {
             Ok(found) => Ok(self.column(found, scope)),
             Err(error) => match scope.tableoid(Some(source), column)? {
                 Some(table) => Ok(table_oid(table)),
-                None => self.outer_column(names, Some(source), error),
+                None => match self.xmax_of_new_row(column).filter(|_| scope.source_named(source).is_ok()) {
+                    Some(xmax) => Ok(xmax),
+                    None => self.outer_column(names, Some(source), error),
+                },
             },
         }
+    }
+
+    /// What `(xmax = 0)` asks, the usual way to find out whether an upsert inserted.
+    fn xmax_of_new_row(&mut self, name: &str) -> Option<Bound> {
+        let xmax = self.xmax.as_mut().filter(|_| name == "xmax")?;
+        xmax.is_asked = true;
+        let value = if xmax.is_updated { Expr::Env(EnvValue::Xid) } else { Expr::Const(Datum::Int(0)) };
+        Some(Bound::new(value, Type::Oid(OidKind::Xid)))
     }
 
     /// A column of a query around this one, or the error that there is none here.
@@ -1360,6 +1374,7 @@ fn same_form(from: Type, to: Type) -> bool {
         (Oid(_), Oid(_)) => true,
         (Vector(_), Array(_)) => from.as_array() == to,
         (Varchar(a), Varchar(b)) => a <= b,
+        (Network(NetworkKind::Cidr), Network(NetworkKind::Inet)) => true,
         (Char(_), Char(UNLIMITED)) => true,
         (Char(a), Char(b)) => a <= b,
         (Numeric { .. }, Numeric { typmod: None }) => true,
@@ -1539,9 +1554,9 @@ fn environment_call(name: &str) -> Option<(EnvValue, Type)> {
         "pg_backend_pid" => (EnvValue::BackendPid, Type::Int4),
         "txid_current" => (EnvValue::TransactionId, Type::Int8),
         "txid_current_if_assigned" => (EnvValue::TransactionIdIfAssigned, Type::Int8),
-        "inet_server_addr" => (EnvValue::ServerAddress, Type::System(SystemKind::Inet)),
+        "inet_server_addr" => (EnvValue::ServerAddress, Type::Network(NetworkKind::Inet)),
         "inet_server_port" => (EnvValue::ServerPort, Type::Int4),
-        "inet_client_addr" => (EnvValue::ClientAddress, Type::System(SystemKind::Inet)),
+        "inet_client_addr" => (EnvValue::ClientAddress, Type::Network(NetworkKind::Inet)),
         "inet_client_port" => (EnvValue::ClientPort, Type::Int4),
         _ => return None,
     })

@@ -111,6 +111,13 @@ pub struct Mark {
     pub pending: usize,
 }
 
+/// `xmax` of a new row: nobody's where it was inserted, the transaction's where ON CONFLICT updated a row that was there, for which it was locked.
+#[derive(Clone, Copy)]
+pub(crate) struct Xmax {
+    pub is_updated: bool,
+    pub is_asked: bool,
+}
+
 /// The state of binding one statement.
 pub struct Binder<'a> {
     pub sql: &'a str,
@@ -130,6 +137,8 @@ pub struct Binder<'a> {
     given: u16,
     /// Of the INSERT being bound.
     pub(crate) overriding: Option<crate::parse::Overriding>,
+    /// What `xmax` is in the RETURNING being bound; `None` where there is no such column.
+    pub(crate) xmax: Option<Xmax>,
     /// The view that the change being bound goes through.
     pub(crate) through: Option<through::Through>,
     /// `None` on the compiled road.
@@ -176,6 +185,7 @@ impl<'a> Binder<'a> {
             outer_columns: 0,
             given: 0,
             overriding: None,
+            xmax: None,
             through: None,
             beyond: None,
             is_kept: false,

@@ -37,6 +37,8 @@ pub(super) fn operator_function(op: &Symbol) -> Option<&'static str> {
         Symbol::PGRegexIMatch => "~*",
         Symbol::PGRegexNotMatch => "!~",
         Symbol::PGRegexNotIMatch => "!~*",
+        Symbol::Custom(symbol) if symbol == "<<=" => "<<=",
+        Symbol::Custom(symbol) if symbol == ">>=" => ">>=",
         _ => return None,
     })
 }
@@ -72,13 +74,19 @@ pub(super) fn named_operator(parts: &[String]) -> Option<Symbol> {
         "@>" => Symbol::AtArrow,
         "<@" => Symbol::ArrowAt,
         "&&" => Symbol::PGOverlap,
+        "<<" => Symbol::PGBitwiseShiftLeft,
+        ">>" => Symbol::PGBitwiseShiftRight,
+        "<<=" | ">>=" => Symbol::Custom(symbol.clone()),
+        "&" => Symbol::BitwiseAnd,
+        "|" => Symbol::BitwiseOr,
+        "#" => Symbol::PGBitwiseXor,
         "->" => Symbol::Arrow,
         "->>" => Symbol::LongArrow,
         _ => return None,
     })
 }
 
-/// Whether an operator on these types is a function: on arrays, documents and intervals, and where an interval comes out.
+/// Whether an operator on these types is a function: on arrays, documents, intervals and addresses, and where an interval comes out.
 pub(crate) fn is_operator_function(op: BinaryOp, left: Option<Type>, right: Option<Type>) -> bool {
     let plain = |ty: Type| ty.as_array().unrounded();
     let (left, right) = (left.map(plain), right.map(plain));
@@ -88,6 +96,11 @@ pub(crate) fn is_operator_function(op: BinaryOp, left: Option<Type>, right: Opti
         // A document beside a text is written as one; to an array a text is an element.
         return either(|ty| matches!(ty, Type::Array(_)))
             || either(|ty| ty == Type::Jsonb) && !text(left) && !text(right);
+    }
+    use BinaryOp::{Add, BitAnd, BitOr, ShiftLeft, ShiftRight, Sub};
+    if matches!(op, Add | Sub | BitAnd | BitOr | ShiftLeft | ShiftRight) && either(|ty| matches!(ty, Type::Network(_)))
+    {
+        return true;
     }
     let arithmetic = matches!(op, BinaryOp::Add | BinaryOp::Sub | BinaryOp::Mul | BinaryOp::Div);
     let moment =

@@ -21,6 +21,7 @@ use crate::error::SqlError;
 use crate::expr::{Env, Expr, Frame, evaluate};
 use crate::statistics::{Statistics, TableStatistics};
 use crate::value::cast::to_f64;
+use crate::value::network::Network;
 use crate::value::operator::BinaryOp;
 use crate::value::pattern::like_prefix;
 use crate::value::search::{Place, place};
@@ -28,7 +29,7 @@ use crate::value::{Datum, array_items};
 use crate::view::{Relation, Rows};
 use freshet_engine::catalog::{Index, IndexKind, Schema, Table, TableId};
 use freshet_engine::ids::RowId;
-use freshet_engine::schema::{KeyPart, KeySpec, Row, Type, Value};
+use freshet_engine::schema::{KeyPart, KeySpec, NetworkKind, Row, Type, Value};
 use freshet_engine::txn::{Direction, RangeCursor, Session, Stop, Strength, TableCursor};
 use std::cell::{Cell, RefCell};
 use std::cmp::{Ordering, Reverse};
@@ -55,6 +56,9 @@ enum Form {
     /// Of a pattern with this escape: the first text that begins as its matches do, and the first that comes after all of those.
     FirstMatch(Option<char>),
     AfterMatches(Option<char>),
+    /// Of a network: the first address in it, and the last one.
+    FirstWithin,
+    LastWithin,
 }
 
 impl KeyValue {
@@ -403,6 +407,16 @@ fn usable<'a>(
                     usable.push(Usable { column, op: BinaryOp::Lt, value, ty, form: after, at });
                 }
             }
+            Expr::Call { function, args } => {
+                if let Some((address, network)) = function.containment()
+                    && let Some(column) = plain_column(&args[address], source)
+                    && known(&args[network])
+                {
+                    let (value, ty) = (&args[network], function.arguments[network]);
+                    usable.push(Usable { column, op: BinaryOp::Ge, value, ty, form: Form::FirstWithin, at });
+                    usable.push(Usable { column, op: BinaryOp::Le, value, ty, form: Form::LastWithin, at });
+                }
+            }
             _ => {}
         }
     }
@@ -476,6 +490,7 @@ fn converts_to_itself(from: Type, to: Type) -> bool {
                 | (Text | Char(_), Text | Char(_))
                 | (Numeric { .. }, Numeric { .. })
                 | (Float4, Float8)
+                | (Network(NetworkKind::Inet | NetworkKind::Cidr), Network(NetworkKind::Inet | NetworkKind::Cidr))
         )
         || matches!(
             (from, to),
@@ -664,6 +679,11 @@ fn resolve(key: &KeyValue, frame: &Frame<'_>) -> Result<Option<Place>, SqlError>
     }
     if let (Form::FirstMatch(escape) | Form::AfterMatches(escape), Value::Bytes(pattern)) = (key.form, scalar.value()) {
         return Ok(Some(match_bound(like_prefix(pattern, escape), key.form)));
+    }
+    if let (Form::FirstWithin | Form::LastWithin, Value::Bytes(stored)) = (key.form, scalar.value()) {
+        let network = Network::from_stored(stored);
+        let end = if key.form == Form::FirstWithin { network.network() } else { network.last() };
+        return Ok(Some(Place::At(end.to_datum())));
     }
     if converts_to_itself(key.from, key.to) {
         return Ok(Some(Place::At(scalar.into_datum())));

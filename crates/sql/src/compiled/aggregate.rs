@@ -9,7 +9,7 @@ use crate::value::Datum;
 use crate::value::cast::has_forms;
 use crate::value::numeric::{Numeric, NumericSum};
 use crate::value::pgtype::NUMERIC;
-use freshet_engine::schema::{OidKind, Type, Value};
+use freshet_engine::schema::{NetworkKind, OidKind, Type, Value};
 use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet};
 
@@ -66,7 +66,8 @@ impl AggregateFunction {
             (AggregateFunction::Avg, Some(Float4 | Float8)) => Some((None, Float8)),
             (AggregateFunction::Sum | AggregateFunction::Avg, _) => None,
             (AggregateFunction::Min | AggregateFunction::Max, Some(t)) => match t {
-                Bool | Uuid | Bytea | Json | Jsonb => None,
+                Bool | Uuid | Bytea | Json | Jsonb | Network(NetworkKind::Mac | NetworkKind::Mac8) => None,
+                Network(_) => Some((Some(Network(NetworkKind::Inet)), Network(NetworkKind::Inet))),
                 Varchar(_) | Name | CharByte => Some((Some(Text), Text)),
                 Oid(OidKind::Xid | OidKind::Cid) | System(_) => None,
                 Oid(_) => Some((Some(Oid(OidKind::Oid)), Oid(OidKind::Oid))),

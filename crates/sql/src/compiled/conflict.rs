@@ -5,7 +5,7 @@
 //! 2. DO UPDATE locks the row that is there, and looks at it as it is then, whatever the snapshot (READ COMMITTED); REPEATABLE READ fails with
 //!    40001 if that is newer.
 
-use super::change::{Insert, Setting, only_table, set_row};
+use super::change::{Insert, Returning, Setting, only_table, set_row};
 use super::init::RowQueries;
 use super::query::holds;
 use super::rules::Rules;
@@ -39,6 +39,8 @@ pub struct ConflictUpdate {
     /// Variable-length columns that the expressions look at, by source.
     pub long_columns: [Vec<u16>; 2],
     pub rules: Option<Arc<Rules>>,
+    /// What the statement returns of a row that it updates, if that is another than of one that it inserts.
+    pub returning: Option<Returning>,
     /// What the expressions ask of the two rows.
     pub queries: Option<Arc<RowQueries>>,
     /// The expressions name what another road computed beside the row: cells of source 0.
@@ -164,7 +166,7 @@ fn update_instead(
         sets: &update.sets,
         not_null: &update.not_null,
         rules: update.rules.as_ref(),
-        returning: plan.returning.as_ref(),
+        returning: update.returning.as_ref().or(plan.returning.as_ref()),
     };
     set_row(&change, id, &mut run.with_parameters(&given), rows)?;
     run.constraints.count_updated_instead();

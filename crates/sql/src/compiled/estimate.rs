@@ -3,6 +3,7 @@
 use crate::expr::Expr;
 use crate::statistics::{ColumnStatistics, TableStatistics};
 use crate::value::Datum;
+use crate::value::network::Network;
 use crate::value::operator::BinaryOp;
 use crate::value::pattern::like_prefix;
 use freshet_engine::catalog::Table;
@@ -46,6 +47,10 @@ pub fn share(condition: &Expr, source: u16, table: &Table, known: Option<&TableS
         Expr::Like { expr, pattern, escape, insensitive: false, negated: false } => {
             matching(values_of(expr), pattern, *escape)
         }
+        Expr::Call { function, args } => match function.containment() {
+            Some((address, network)) => within(values_of(&args[address]), &args[network]),
+            None => OTHER,
+        },
         Expr::And(list) => shares(list, source, table, known),
         Expr::Or(list) => 1.0 - list.iter().map(|arm| 1.0 - share(arm, source, table, known)).product::<f64>(),
         _ => OTHER,
@@ -64,6 +69,20 @@ fn matching(of: Option<(Type, Option<&ColumnStatistics>)>, pattern: &Expr, escap
         *last = last.saturating_add(1);
     }
     let below = values.compared(ty, BinaryOp::Lt, &Datum::Bytes(prefix.into()));
+    between(above, below, values)
+}
+
+/// A network leaves its addresses.
+fn within(of: Option<(Type, Option<&ColumnStatistics>)>, network: &Expr) -> f64 {
+    let (Expr::Const(Datum::Bytes(network)), Some((ty, Some(values)))) = (network, of) else { return OTHER };
+    let network = Network::from_stored(network);
+    let above = values.compared(ty, BinaryOp::Ge, &network.network().to_datum());
+    let below = values.compared(ty, BinaryOp::Le, &network.last().to_datum());
+    between(above, below, values)
+}
+
+/// Of the share above one bound and the share below another.
+fn between(above: f64, below: f64, values: &ColumnStatistics) -> f64 {
     (above + below - (1.0 - values.null_fraction)).max(LEAST)
 }
 

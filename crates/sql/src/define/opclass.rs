@@ -6,7 +6,7 @@ use crate::catalog::names;
 use crate::error::SqlError;
 use crate::value::pgtype::name as type_name;
 use freshet_engine::catalog::{IndexKind, OperatorClassId};
-use freshet_engine::schema::{OidKind, Type, VectorKind};
+use freshet_engine::schema::{NetworkKind, OidKind, Type, VectorKind};
 use sqlparser::ast::ObjectName;
 
 /// The class, if it is no type's default. 42704: there is none of this name; 42804: it is of another type.
@@ -57,6 +57,10 @@ fn accepts(class: &str, ty: Type) -> Option<bool> {
         "int2_ops" => ty == Type::Int2,
         "int4_ops" => ty == Type::Int4,
         "int8_ops" => ty == Type::Int8,
+        "inet_ops" => matches!(ty, Type::Network(NetworkKind::Inet | NetworkKind::Cidr)),
+        "cidr_ops" => matches!(ty, Type::Network(NetworkKind::Inet | NetworkKind::Cidr)),
+        "macaddr_ops" => ty == Type::Network(NetworkKind::Mac),
+        "macaddr8_ops" => ty == Type::Network(NetworkKind::Mac8),
         "interval_ops" => ty == Type::Interval,
         "jsonb_ops" => ty == Type::Jsonb,
         "name_ops" => ty == Type::Name,

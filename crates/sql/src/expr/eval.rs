@@ -366,6 +366,7 @@ fn environment(what: EnvValue, env: &Env) -> Scalar<'_> {
         EnvValue::BackendPid => Value::Int(i64::from(env.backend_pid)),
         EnvValue::TransactionId => env.transaction_id().map_or(Value::Null, Value::Int),
         EnvValue::TransactionIdIfAssigned => env.assigned_transaction_id().map_or(Value::Null, Value::Int),
+        EnvValue::Xid => Value::Int(env.transaction_id().map_or(1, |number| i64::from(number as u32).max(1))),
         EnvValue::ServerAddress => address(env.ends.as_ref().map(|ends| &ends.server)),
         EnvValue::ServerPort => port(env.ends.as_ref().map(|ends| &ends.server)),
         EnvValue::ClientAddress => address(env.ends.as_ref().map(|ends| &ends.client)),
@@ -374,11 +375,11 @@ fn environment(what: EnvValue, env: &Env) -> Scalar<'_> {
     Scalar::View(value)
 }
 
-fn address(end: Option<&(String, u16)>) -> Value<'_> {
-    end.map_or(Value::Null, |(address, _)| Value::Bytes(address.as_bytes()))
+fn address(end: Option<&(Box<[u8]>, u16)>) -> Value<'_> {
+    end.map_or(Value::Null, |(address, _)| Value::Bytes(address))
 }
 
-fn port(end: Option<&(String, u16)>) -> Value<'static> {
+fn port(end: Option<&(Box<[u8]>, u16)>) -> Value<'static> {
     end.map_or(Value::Null, |(_, port)| Value::Int(i64::from(*port)))
 }
 

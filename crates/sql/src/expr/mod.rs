@@ -26,9 +26,9 @@ use crate::settings::Settings;
 use crate::statistics::Statistics;
 use crate::value::cast::{is_integer, is_text, needs_clock};
 use crate::value::function::Function;
-use crate::value::is_read_by_clock;
 use crate::value::operator::BinaryOperator;
 use crate::value::{Clock, Datum};
+use crate::value::{is_read_by_clock, network};
 use freshet_engine::catalog::RoleId;
 use freshet_engine::engine::Engine;
 use freshet_engine::schema::Type;
@@ -57,6 +57,8 @@ pub enum EnvValue {
     BackendPid,
     TransactionId,
     TransactionIdIfAssigned,
+    /// The transaction's number in 32 bits, as rows would carry it: never 0.
+    Xid,
     ServerAddress,
     ServerPort,
     ClientAddress,
@@ -66,20 +68,20 @@ pub enum EnvValue {
 impl EnvValue {
     /// What a transaction that asks is marked with until its end.
     pub fn is_of_transaction(self) -> bool {
-        matches!(self, EnvValue::TransactionId | EnvValue::TransactionIdIfAssigned)
+        matches!(self, EnvValue::TransactionId | EnvValue::TransactionIdIfAssigned | EnvValue::Xid)
     }
 }
 
-/// The two ends of a connection over TCP.
+/// The two ends of a connection over TCP: each an `inet` and a port.
 #[derive(Clone, Debug)]
 pub struct Ends {
-    server: (String, u16),
-    client: (String, u16),
+    server: (Box<[u8]>, u16),
+    client: (Box<[u8]>, u16),
 }
 
 impl Ends {
     pub fn new(server: SocketAddr, client: SocketAddr) -> Ends {
-        let of = |address: SocketAddr| (address.ip().to_canonical().to_string(), address.port());
+        let of = |address: SocketAddr| (network::Network::of(address.ip().to_canonical()).to_stored(), address.port());
         Ends { server: of(server), client: of(client) }
     }
 }

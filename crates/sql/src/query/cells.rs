@@ -47,6 +47,7 @@ pub fn data_type(ty: Type) -> DataType {
         Type::Numeric { .. } | Type::Bytea | Type::Interval | Type::Jsonb | Type::Array(_) | Type::Vector(_) => {
             DataType::BinaryView
         }
+        Type::Network(_) => DataType::BinaryView,
         Type::Char(_) | Type::Varchar(_) | Type::Text | Type::Json => DataType::Utf8View,
         Type::Name | Type::CharByte | Type::System(_) => DataType::Utf8View,
         Type::Date => DataType::Date32,
@@ -106,9 +107,13 @@ impl Writer {
             Type::Decimal { .. } => {
                 Builder::Decimal(Decimal128Builder::with_capacity(rows).with_data_type(data_type(ty)))
             }
-            Type::Numeric { .. } | Type::Bytea | Type::Interval | Type::Jsonb | Type::Array(_) | Type::Vector(_) => {
-                Builder::Bytes(BinaryViewBuilder::with_capacity(rows))
-            }
+            Type::Numeric { .. }
+            | Type::Bytea
+            | Type::Interval
+            | Type::Jsonb
+            | Type::Array(_)
+            | Type::Vector(_)
+            | Type::Network(_) => Builder::Bytes(BinaryViewBuilder::with_capacity(rows)),
             Type::Char(_)
             | Type::Varchar(_)
             | Type::Text
@@ -304,6 +309,7 @@ pub fn datum(scalar: &ScalarValue) -> Option<Datum> {
 mod tests {
     use super::*;
     use crate::value::numeric::Numeric;
+    use freshet_engine::schema::NetworkKind;
 
     #[test]
     fn every_type_comes_back_from_arrow_as_it_went() {
@@ -320,6 +326,7 @@ mod tests {
             (Type::Numeric { typmod: None }, Value::Bytes(&stored)),
             (Type::Text, Value::Bytes("ä".as_bytes())),
             (Type::Bytea, Value::Bytes(&[0, 255])),
+            (Type::Network(NetworkKind::Inet), Value::Bytes(&[2, 10, 0, 0, 1, 32])),
             (Type::Date, Value::Int(-10_957)),
             (Type::Date, Value::Int(i64::from(i32::MAX))),
             // 5874897-12-31

@@ -125,7 +125,9 @@ impl Planner<'_> {
                 Ok(InsertSource::Values(Vec::new()))
             })?;
             let (rel, values) = given.expect("invariant: the source was asked for");
-            if let Some(returning) = &plan.returning {
+            let update = plan.conflict.as_ref().and_then(|conflict| conflict.update.as_ref());
+            let of_updated = update.and_then(|update| update.returning.as_ref());
+            for returning in plan.returning.iter().chain(of_updated) {
                 refuse_placeholders(&returning.output)?;
             }
             plan.source = InsertSource::Values(Vec::new());

@@ -6,6 +6,8 @@
 //! | integers, floats, date, time, timestamps | the field's width |
 //! | numeric | see [`numeric`] |
 //! | uuid | 16 |
+//! | inet, cidr | family, bits of the mask, whether it is a cidr, the address's length, 1 each; the address |
+//! | macaddr, macaddr8 | 6, 8 |
 //! | interval | microseconds 8, days 4, months 4 |
 //! | json, jsonb | the text; before that of jsonb a 1 |
 //! | arrays | dimensions, flags, the element's oid, 4 each; each dimension: length and lower bound; each element: length, bytes |
@@ -17,10 +19,11 @@
 //! | rows | how many fields, 4; each: its type's oid and its length, 4 each, then its bytes |
 
 use super::interval::{self, Interval};
+use super::network::{Mac, Network};
 use super::zone::Clock;
 use super::{Datum, array, datetime, fault, json, label, numeric, record, text};
 use crate::error::SqlError;
-use freshet_engine::schema::{SystemKind, Type, Value};
+use freshet_engine::schema::{NetworkKind, SystemKind, Type, Value};
 
 /// The receive function.
 pub(crate) fn read(ty: Type, bytes: &[u8], clock: &Clock) -> Result<Datum, SqlError> {
@@ -53,6 +56,8 @@ pub(crate) fn read(ty: Type, bytes: &[u8], clock: &Clock) -> Result<Datum, SqlEr
             Datum::Int(in_range(timestamp, valid, "timestamp out of range")?)
         }
         Type::Uuid => Datum::Uuid(u128::from_be_bytes(exactly(bytes)?)),
+        Type::Network(kind @ (NetworkKind::Inet | NetworkKind::Cidr)) => Network::receive(kind, bytes)?.to_datum(),
+        Type::Network(kind) => Mac::receive(kind, bytes)?,
         Type::Interval => Datum::Bytes(interval::receive(bytes)?.to_stored()),
         Type::Json => json::read_json(text::check_text(bytes)?)?,
         Type::Jsonb => json::receive_jsonb(bytes)?,
@@ -90,6 +95,10 @@ pub(crate) fn write(ty: Type, value: &Value<'_>, clock: &Clock, out: &mut Vec<u8
         (Type::Char(n), Value::Bytes(v)) => text::write_padded(n, v, out),
         (Type::Varchar(_) | Type::Text | Type::Bytea | Type::Json, Value::Bytes(v)) => out.extend_from_slice(v),
         (Type::Uuid, Value::Uuid(v)) => out.extend_from_slice(&v.to_be_bytes()),
+        (Type::Network(kind @ (NetworkKind::Inet | NetworkKind::Cidr)), Value::Bytes(v)) => {
+            Network::from_stored(v).send(kind, out);
+        }
+        (Type::Network(_), Value::Bytes(v)) => out.extend_from_slice(v),
         (Type::Interval, Value::Bytes(v)) => interval::send(Interval::from_stored(v), out),
         (Type::Jsonb, Value::Bytes(v)) => {
             out.push(1);

@@ -17,16 +17,20 @@
 //! | oid | what is written as a name, and back | integer, bigint | |
 //! | an enum | | text types, as every type | |
 //! | int2vector, oidvector | the arrays that they are | | |
+//! | cidr | inet | text types, as every type | |
+//! | inet | | cidr | |
+//! | macaddr, macaddr8 | each other | | |
 
 use super::array::{Array, array_of};
 use super::interval::Interval;
 use super::json::{self, Json};
+use super::network::{Mac, Network};
 use super::numeric::{self, Numeric, POWERS};
 use super::pgtype::{self, NUMERIC};
 use super::zone::Clock;
 use super::{Datum, datetime, fault, text};
 use crate::error::SqlError;
-use freshet_engine::schema::{OidKind, SystemKind, Type, Value};
+use freshet_engine::schema::{NetworkKind, OidKind, SystemKind, Type, Value};
 
 /// How much a cast is asked for; a stronger wish includes the weaker ones.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -121,7 +125,17 @@ pub fn context(from: Type, to: Type) -> Option<CastContext> {
         (Type::Json, Type::Jsonb) | (Type::Jsonb, Type::Json) => Some(Assignment),
         (Type::Jsonb, Type::Bool) => Some(Explicit),
         (Type::Jsonb, to) if number_rank(to).is_some() => Some(Explicit),
+        (Type::Network(from), Type::Network(to)) => network_context(from, to),
         (Type::Array(from), Type::Array(to)) => context(*from, *to),
+        _ => None,
+    }
+}
+
+fn network_context(from: NetworkKind, to: NetworkKind) -> Option<CastContext> {
+    use NetworkKind::{Cidr, Inet, Mac, Mac8};
+    match (from, to) {
+        (Cidr, Inet) | (Mac, Mac8) | (Mac8, Mac) => Some(CastContext::Implicit),
+        (Inet, Cidr) => Some(CastContext::Assignment),
         _ => None,
     }
 }
@@ -245,6 +259,18 @@ pub fn cast_by(from: Type, value: &Value<'_>, to: Type, explicit: bool, clock: &
             text::write(from, value, clock, &mut bytes);
             text::read(to, &bytes, clock)
         }
+        Type::Network(kind) => match (from, *value) {
+            (Type::Network(NetworkKind::Cidr), Value::Bytes(stored)) if kind == NetworkKind::Inet => {
+                Ok(Datum::Bytes(stored.into()))
+            }
+            (Type::Network(NetworkKind::Inet), Value::Bytes(stored)) if kind == NetworkKind::Cidr => {
+                Ok(Network::from_stored(stored).network().to_datum())
+            }
+            (Type::Network(NetworkKind::Mac | NetworkKind::Mac8), Value::Bytes(stored)) => {
+                Mac::from_stored(stored).to_datum(kind)
+            }
+            _ => Err(no_cast(from, to)),
+        },
         Type::Array(element) if matches!(from, Type::Array(_)) => {
             let Type::Array(own) = from else { unreachable!("the guard looked") };
             let Array { dimensions, items } = array_of(from, value);
@@ -318,6 +344,10 @@ pub(crate) fn write_as_text(from: Type, value: &Value<'_>, clock: &Clock, out: &
         (Type::Bool, Value::Bool(true)) => out.extend_from_slice(b"true"),
         (Type::Bool, Value::Bool(false)) => out.extend_from_slice(b"false"),
         (Type::Char(_), Value::Bytes(bytes)) => out.extend_from_slice(bytes),
+        // Always with its mask.
+        (Type::Network(NetworkKind::Inet), Value::Bytes(stored)) => {
+            Network::from_stored(stored).write(NetworkKind::Cidr, out);
+        }
         _ => text::write(from, value, clock, out),
     }
 }
@@ -542,6 +572,7 @@ pub(crate) enum Category {
     Array,
     Json,
     Enum,
+    Network,
     Other,
 }
 
@@ -558,6 +589,7 @@ pub(crate) fn category(ty: Type) -> Category {
         Type::Array(_) => Category::Array,
         Type::Json | Type::Jsonb => Category::Json,
         Type::Enum(_) => Category::Enum,
+        Type::Network(NetworkKind::Inet | NetworkKind::Cidr) => Category::Network,
         _ => Category::Other,
     }
 }
@@ -565,5 +597,14 @@ pub(crate) fn category(ty: Type) -> Category {
 /// The type of its category that wins when nothing else decides.
 pub(crate) fn is_preferred(ty: Type) -> bool {
     let ty = ty.unrounded();
-    matches!(ty, Type::Bool | Type::Float8 | Type::Text | Type::Timestamptz | Type::Interval | Type::Oid(OidKind::Oid))
+    matches!(
+        ty,
+        Type::Bool
+            | Type::Float8
+            | Type::Text
+            | Type::Timestamptz
+            | Type::Interval
+            | Type::Oid(OidKind::Oid)
+            | Type::Network(NetworkKind::Inet)
+    )
 }

@@ -29,6 +29,7 @@ pub(crate) mod json;
 mod math;
 mod more;
 mod moment;
+mod network;
 mod regex;
 pub mod rows;
 mod string;
@@ -312,6 +313,16 @@ impl Function {
         arguments.resize(before.len() + items.len(), **element);
         let all: Vec<Value<'_>> = before.iter().copied().chain(items.iter().map(Datum::as_value)).collect();
         Function { id: of.id(), arguments: arguments.into(), result: self.result }.call_by(&all, clock)
+    }
+
+    /// Of the operators that ask whether an address lies in a network: which argument is the address, and which the network.
+    pub fn containment(&self) -> Option<(usize, usize)> {
+        let FunctionId::More(at) = self.id else { return None };
+        match (more::entry(at).name, self.arguments.first()) {
+            ("<<" | "<<=", Some(Type::Network(_))) => Some((0, 1)),
+            (">>" | ">>=", Some(Type::Network(_))) => Some((1, 0)),
+            _ => None,
+        }
     }
 
     /// Whether any function has this name, whatever its arguments.

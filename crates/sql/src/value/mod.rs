@@ -12,6 +12,7 @@ pub mod function;
 pub(crate) mod interval;
 mod json;
 mod label;
+pub(crate) mod network;
 pub mod numeric;
 mod oid;
 pub mod operator;

@@ -17,7 +17,7 @@ use super::zone::Clock;
 use super::{Datum, datetime, fault, function, pattern, text};
 use crate::bind::record::must_compare;
 use crate::error::SqlError;
-use freshet_engine::schema::{OidKind, Type, Value};
+use freshet_engine::schema::{NetworkKind, OidKind, Type, Value};
 use std::borrow::Cow;
 use std::cmp::Ordering;
 
@@ -618,7 +618,7 @@ fn resolve_comparison(op: BinaryOp, left: Option<Type>, right: Option<Type>) -> 
         }
     } else if matches!((a, b), (Type::Char(_), Type::Varchar(_)) | (Type::Varchar(_), Type::Char(_))) {
         Comparison::WithoutBlanks
-    } else if cast::same_base(a, b) || is_text(a) && is_text(b) {
+    } else if cast::same_base(a, b) || is_text(a) && is_text(b) || is_network(a) && is_network(b) {
         Comparison::Same
     } else if is_moment(a) && is_moment(b) {
         Comparison::Moment
@@ -653,6 +653,11 @@ fn resolve_oids(op: BinaryOp, left: (Option<Type>, Type), right: (Option<Type>, 
 /// A numeric in the form whose bytes compare as the numbers do.
 fn is_stored(ty: Type) -> bool {
     matches!(ty, Type::Numeric { .. })
+}
+
+/// Whose values are compared whichever of the two types each has.
+fn is_network(ty: Type) -> bool {
+    matches!(ty, Type::Network(NetworkKind::Inet | NetworkKind::Cidr))
 }
 
 fn is_moment(ty: Type) -> bool {

@@ -76,7 +76,7 @@ impl Ordered {
                 self.unordered.extend_from_slice(&((v.len() - key.len()) as u32).to_be_bytes());
                 self.unordered.extend_from_slice(&v[key.len()..]);
             }
-            (Type::Bytea | Type::System(SystemKind::Record), Value::Bytes(v)) => self.put_escaped(v),
+            (Type::Bytea | Type::Network(_) | Type::System(SystemKind::Record), Value::Bytes(v)) => self.put_escaped(v),
             (_, Value::Bytes(v)) => self.put_text(v),
             (ty, other) => panic!("invariant: an element has the form of its type: {ty:?}, {other:?}"),
         }
@@ -173,7 +173,7 @@ impl<'a> Taking<'a> {
                 stored.extend_from_slice(self.unordered(u32::from_be_bytes(length) as usize));
                 Datum::Bytes(stored.into())
             }
-            Type::Bytea | Type::System(SystemKind::Record) => Datum::Bytes(self.escaped().into()),
+            Type::Bytea | Type::Network(_) | Type::System(SystemKind::Record) => Datum::Bytes(self.escaped().into()),
             Type::Text
             | Type::Varchar(_)
             | Type::Char(_)

@@ -20,7 +20,7 @@
 use super::interval::Limit;
 use crate::catalog::{names, oid};
 use freshet_engine::catalog::Schema;
-use freshet_engine::schema::{EnumId, OidKind, SystemKind, TimeKind, Type, VectorKind};
+use freshet_engine::schema::{EnumId, NetworkKind, OidKind, SystemKind, TimeKind, Type, VectorKind};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
@@ -93,6 +93,7 @@ pub fn describe(ty: Type) -> PgType {
         Type::Vector(VectorKind::Int2) => (22, -1),
         Type::Vector(VectorKind::Oid) => (30, -1),
         Type::System(kind) => system_oid(kind),
+        Type::Network(kind) => network_oid(kind),
         Type::Enum(EnumId(oid)) => (oid, 4),
         Type::Rounded(kind, _) => {
             let PgType { oid, length, .. } = describe(kind.plain());
@@ -143,12 +144,21 @@ fn system_oid(kind: SystemKind) -> (u32, i16) {
         SystemKind::AclItem => (1033, 12),
         SystemKind::AnyArray => (2277, -1),
         SystemKind::Lsn => (3220, 8),
-        SystemKind::Inet => (869, -1),
         SystemKind::NDistinct => (3361, -1),
         SystemKind::Dependencies => (3402, -1),
         SystemKind::McvList => (5017, -1),
         SystemKind::Record => (2249, -1),
         SystemKind::Void => (2278, 4),
+    }
+}
+
+/// Oid and length.
+fn network_oid(kind: NetworkKind) -> (u32, i16) {
+    match kind {
+        NetworkKind::Inet => (869, -1),
+        NetworkKind::Cidr => (650, -1),
+        NetworkKind::Mac => (829, 6),
+        NetworkKind::Mac8 => (774, 8),
     }
 }
 
@@ -158,7 +168,6 @@ fn system_name(kind: SystemKind) -> &'static str {
         SystemKind::AclItem => "aclitem",
         SystemKind::AnyArray => "anyarray",
         SystemKind::Lsn => "pg_lsn",
-        SystemKind::Inet => "inet",
         SystemKind::NDistinct => "pg_ndistinct",
         SystemKind::Dependencies => "pg_dependencies",
         SystemKind::McvList => "pg_mcv_list",
@@ -168,7 +177,7 @@ fn system_name(kind: SystemKind) -> &'static str {
 }
 
 /// Oids of arrays, by their elements'.
-const ARRAYS: [(u32, u32); 39] = [
+const ARRAYS: [(u32, u32); 42] = [
     (18, 1002),
     (19, 1003),
     (22, 1006),
@@ -177,6 +186,9 @@ const ARRAYS: [(u32, u32); 39] = [
     (28, 1011),
     (29, 1012),
     (30, 1013),
+    (650, 651),
+    (774, 775),
+    (829, 1040),
     (869, 1041),
     (1033, 1034),
     (2202, 2207),
@@ -332,6 +344,7 @@ pub fn from_oid(oid: u32, modifier: i32) -> Option<Type> {
 
 fn other_type(oid: u32) -> Option<Type> {
     let kinds = OidKind::ALL.map(Type::Oid).into_iter();
+    let kinds = kinds.chain(NetworkKind::ALL.map(Type::Network));
     kinds.chain(SystemKind::ALL.map(Type::System)).find(|ty| describe(*ty).oid == oid)
 }
 
@@ -345,7 +358,7 @@ pub fn named(name: &str) -> Option<Type> {
 }
 
 /// What types are called in `pg_type`; their arrays are called so after an underscore.
-const NAMES: [(&str, u32); 45] = [
+const NAMES: [(&str, u32); 48] = [
     ("bool", 16),
     ("bytea", 17),
     ("char", 18),
@@ -364,6 +377,9 @@ const NAMES: [(&str, u32); 45] = [
     ("pg_node_tree", 194),
     ("float4", 700),
     ("float8", 701),
+    ("cidr", 650),
+    ("macaddr8", 774),
+    ("macaddr", 829),
     ("inet", 869),
     ("aclitem", 1033),
     ("bpchar", 1042),
@@ -432,6 +448,10 @@ pub fn name(ty: Type) -> &'static str {
         Type::Vector(VectorKind::Int2) => "int2vector",
         Type::Vector(VectorKind::Oid) => "oidvector",
         Type::System(kind) => system_name(kind),
+        Type::Network(NetworkKind::Inet) => "inet",
+        Type::Network(NetworkKind::Cidr) => "cidr",
+        Type::Network(NetworkKind::Mac) => "macaddr",
+        Type::Network(NetworkKind::Mac8) => "macaddr8",
         Type::Rounded(kind, _) => name(kind.plain()),
         Type::Enum(id) => enum_name(id, ""),
     }
@@ -478,12 +498,15 @@ fn array_name(element: Type) -> &'static str {
             OidKind::Collation => "regcollation[]",
         },
         Type::Enum(id) => enum_name(id, "[]"),
+        Type::Network(NetworkKind::Inet) => "inet[]",
+        Type::Network(NetworkKind::Cidr) => "cidr[]",
+        Type::Network(NetworkKind::Mac) => "macaddr[]",
+        Type::Network(NetworkKind::Mac8) => "macaddr8[]",
         Type::System(kind) => match kind {
             SystemKind::NodeTree => "pg_node_tree[]",
             SystemKind::AclItem => "aclitem[]",
             SystemKind::AnyArray => "anyarray[]",
             SystemKind::Lsn => "pg_lsn[]",
-            SystemKind::Inet => "inet[]",
             SystemKind::NDistinct => "pg_ndistinct[]",
             SystemKind::Dependencies => "pg_dependencies[]",
             SystemKind::McvList => "pg_mcv_list[]",
@@ -554,6 +577,8 @@ mod tests {
             Type::array_of(Type::Oid(OidKind::Role)),
             Type::array_of(Type::System(SystemKind::AclItem)),
             Type::System(SystemKind::NodeTree),
+            Type::Network(NetworkKind::Cidr),
+            Type::array_of(Type::Network(NetworkKind::Mac8)),
             Type::Rounded(TimeKind::Time, 0),
             Type::Rounded(TimeKind::Timestamp, 3),
             Type::Rounded(TimeKind::Timestamptz, 6),

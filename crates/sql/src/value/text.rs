@@ -3,10 +3,11 @@
 //! Output appends to the caller's buffer and allocates nothing for integers, decimals, text, dates and times.
 
 use super::interval::{Interval, Limit};
+use super::network::{Mac, Network};
 use super::zone::Clock;
 use super::{Datum, array, datetime, digits, fault, float, interval, json, label, numeric, oid, pgtype, record};
 use crate::error::SqlError;
-use freshet_engine::schema::{SystemKind, TimeKind, Type, Value};
+use freshet_engine::schema::{NetworkKind, SystemKind, TimeKind, Type, Value};
 
 /// The input function: white space around numbers is skipped, length and precision of the type are applied.
 pub(crate) fn read(ty: Type, text: &[u8], clock: &Clock) -> Result<Datum, SqlError> {
@@ -46,6 +47,14 @@ pub(crate) fn read(ty: Type, text: &[u8], clock: &Clock) -> Result<Datum, SqlErr
         Type::Timestamp => Datum::Int(datetime::read_timestamp(text, clock)?),
         Type::Timestamptz => Datum::Int(datetime::read_timestamptz(text, clock)?),
         Type::Uuid => Datum::Uuid(read_uuid(text)?),
+        Type::Network(kind @ (NetworkKind::Inet | NetworkKind::Cidr)) => {
+            check_text(text)?;
+            Network::read(kind, text)?.to_datum()
+        }
+        Type::Network(kind) => {
+            check_text(text)?;
+            Mac::read(kind, text)?
+        }
         Type::Interval => Datum::Bytes(interval::read(check_text(text)?, None)?.to_stored()),
         Type::Json => json::read_json(check_text(text)?)?,
         Type::Jsonb => json::read_jsonb(check_text(text)?)?,
@@ -65,12 +74,6 @@ fn is_system_text(kind: SystemKind, text: &[u8]) -> bool {
         SystemKind::Lsn => text.split_once('/').is_some_and(|(high, low)| {
             [high, low].into_iter().all(|half| (1..=8).contains(&half.len()) && u32::from_str_radix(half, 16).is_ok())
         }),
-        SystemKind::Inet => {
-            let (address, bits) = text.split_once('/').map_or((text, None), |(address, bits)| (address, Some(bits)));
-            let bits_max = if address.contains(':') { 128 } else { 32 };
-            let fits = bits.is_none_or(|bits| bits.parse::<u8>().is_ok_and(|bits| bits <= bits_max));
-            address.parse::<std::net::IpAddr>().is_ok() && fits
-        }
         SystemKind::AclItem => text.contains('='),
         _ => true,
     }
@@ -110,6 +113,10 @@ pub(crate) fn write(ty: Type, value: &Value<'_>, clock: &Clock, out: &mut Vec<u8
         (Type::Timestamp, Value::Int(v)) => datetime::write_timestamp(v, None, clock.dates, out),
         (Type::Timestamptz, Value::Int(v)) => datetime::write_timestamp(v, Some(&clock.zone), clock.dates, out),
         (Type::Uuid, Value::Uuid(v)) => write_uuid(v, out),
+        (Type::Network(kind @ (NetworkKind::Inet | NetworkKind::Cidr)), Value::Bytes(v)) => {
+            Network::from_stored(v).write(kind, out);
+        }
+        (Type::Network(_), Value::Bytes(v)) => Mac::write(v, out),
         (Type::Interval, Value::Bytes(v)) => Interval::from_stored(v).write_as(clock.intervals, out),
         (Type::Jsonb, Value::Bytes(v)) => json::Json::from_stored(v).write(out),
         (Type::Array(element), Value::Bytes(v)) => array::write(*element, v, clock, out),

@@ -57,7 +57,7 @@ impl SortKey {
         let of_numbers =
             matches!(ty.unrounded(), Type::Bool | Type::Int2 | Type::Int4 | Type::Int8 | Type::Decimal { .. });
         let of_time = matches!(ty.unrounded(), Type::Date | Type::Time | Type::Timestamp | Type::Timestamptz);
-        let of_bytes = matches!(ty, Type::Text | Type::Varchar(_) | Type::Uuid | Type::Bytea);
+        let of_bytes = matches!(ty, Type::Text | Type::Varchar(_) | Type::Uuid | Type::Bytea | Type::Network(_));
         match Key::within(&self.expr) {
             Some(_) => Key::of(ty).is_some(),
             None => of_numbers || of_time || of_bytes,

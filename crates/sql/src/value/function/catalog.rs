@@ -527,13 +527,6 @@ pub(super) fn oidvectortypes(a: &Arguments<'_>) -> Result {
     let types: Vec<String> = a.array(0).items.iter().map(shown).collect();
     Ok(text(types.join(", ")))
 }
-
-/// An address without the length of its network.
-pub(super) fn host(a: &Arguments<'_>) -> Result {
-    let shown = a.text(0);
-    Ok(text(shown.split_once('/').map_or(shown, |(host, _)| host)))
-}
-
 /// Which changes a relation takes, as bits: 4 UPDATE, 8 INSERT, 16 DELETE.
 fn changes_of(catalog: &Catalog, number: u32) -> i64 {
     const ALL: i64 = 28;

@@ -5,6 +5,7 @@
 use super::arguments::Arguments;
 use crate::error::SqlError;
 use crate::value::Datum;
+use crate::value::network::Network;
 
 type Result = std::result::Result<Datum, SqlError>;
 
@@ -125,4 +126,8 @@ pub(super) fn of_float(a: &Arguments<'_>) -> Result {
 
 pub(super) fn of_uuid(a: &Arguments<'_>) -> Result {
     answer(a, |seed| hash_bytes(&a.uuid(0).to_be_bytes(), seed))
+}
+
+pub(super) fn of_network(a: &Arguments<'_>) -> Result {
+    answer(a, |seed| hash_bytes(&Network::from_stored(a.bytes(0)).hashed(), seed))
 }

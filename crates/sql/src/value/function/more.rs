@@ -2,7 +2,7 @@
 
 use super::arguments::Arguments;
 use super::{FunctionId, Signature};
-use super::{catalog, formatting, hash, interval, json, math, moment, regex, text};
+use super::{catalog, formatting, hash, interval, json, math, moment, network, regex, text};
 use crate::error::SqlError;
 use crate::value::Datum;
 use crate::value::pgtype::NUMERIC;
@@ -10,7 +10,7 @@ use freshet_engine::schema::Type::{
     Array, Bool, Bytea, CharByte, Date, Float4, Float8, Int2, Int4, Int8, Interval, Json, Jsonb, Name, Text, Time,
     Timestamp, Timestamptz, Uuid,
 };
-use freshet_engine::schema::{OidKind, SystemKind, Type};
+use freshet_engine::schema::{NetworkKind, OidKind, SystemKind, Type};
 use std::sync::LazyLock;
 
 pub(super) type Run = fn(&Arguments<'_>) -> Result<Datum, SqlError>;
@@ -37,7 +37,10 @@ const TREE: Type = Type::System(SystemKind::NodeTree);
 const ACL: Type = Array(&Type::System(SystemKind::AclItem));
 const NAMES: Type = Array(&Name);
 const VOID: Type = Type::System(SystemKind::Void);
-const INET: Type = Type::System(SystemKind::Inet);
+const INET: Type = Type::Network(NetworkKind::Inet);
+const CIDR: Type = Type::Network(NetworkKind::Cidr);
+const MAC: Type = Type::Network(NetworkKind::Mac);
+const MAC8: Type = Type::Network(NetworkKind::Mac8);
 const LSN: Type = Type::System(SystemKind::Lsn);
 const BPCHAR: Type = super::BPCHAR;
 
@@ -259,6 +262,47 @@ entries! {
     "timestamp_hash_extended" (Timestamp, Int8) -> Int8, hash::of_int;
     "uuid_hash" (Uuid) -> Int4, hash::of_uuid;
     "uuid_hash_extended" (Uuid, Int8) -> Int8, hash::of_uuid;
+    "hashinet" (INET) -> Int4, hash::of_network;
+    "hashinetextended" (INET, Int8) -> Int8, hash::of_network;
+    "hashmacaddr" (MAC) -> Int4, hash::of_bytes;
+    "hashmacaddrextended" (MAC, Int8) -> Int8, hash::of_bytes;
+    "hashmacaddr8" (MAC8) -> Int4, hash::of_bytes;
+    "hashmacaddr8extended" (MAC8, Int8) -> Int8, hash::of_bytes;
+    // Addresses.
+    "<<" (INET, INET) -> Bool, network::is_within;
+    "<<=" (INET, INET) -> Bool, network::is_within_or_equal;
+    ">>" (INET, INET) -> Bool, network::contains;
+    ">>=" (INET, INET) -> Bool, network::contains_or_equals;
+    "&&" (INET, INET) -> Bool, network::overlaps;
+    "~" (INET) -> INET, network::not;
+    "&" (INET, INET) -> INET, network::and;
+    "|" (INET, INET) -> INET, network::or;
+    "+" (INET, Int8) -> INET, network::plus;
+    "+" (Int8, INET) -> INET, network::plus;
+    "-" (INET, Int8) -> INET, network::minus;
+    "-" (INET, INET) -> Int8, network::apart;
+    "abbrev" (INET) -> Text, network::abbrev;
+    "abbrev" (CIDR) -> Text, network::abbrev;
+    "broadcast" (INET) -> INET, network::broadcast;
+    "family" (INET) -> Int4, network::family;
+    "host" (INET) -> Text, network::host;
+    "hostmask" (INET) -> INET, network::hostmask;
+    "inet_merge" (INET, INET) -> CIDR, network::inet_merge;
+    "inet_same_family" (INET, INET) -> Bool, network::inet_same_family;
+    "masklen" (INET) -> Int4, network::masklen;
+    "netmask" (INET) -> INET, network::netmask;
+    "network" (INET) -> CIDR, network::network;
+    "set_masklen" (INET, Int4) -> INET, network::set_masklen;
+    "set_masklen" (CIDR, Int4) -> CIDR, network::set_masklen;
+    "~" (MAC) -> MAC, network::not_mac;
+    "~" (MAC8) -> MAC8, network::not_mac;
+    "&" (MAC, MAC) -> MAC, network::and_mac;
+    "&" (MAC8, MAC8) -> MAC8, network::and_mac;
+    "|" (MAC, MAC) -> MAC, network::or_mac;
+    "|" (MAC8, MAC8) -> MAC8, network::or_mac;
+    "trunc" (MAC) -> MAC, network::trunc_mac;
+    "trunc" (MAC8) -> MAC8, network::trunc_mac;
+    "macaddr8_set7bit" (MAC8) -> MAC8, network::macaddr8_set7bit;
     // Regular expressions.
     "~" (Text, Text) -> Bool, regex::matches;
     "~*" (Text, Text) -> Bool, regex::matches_folded;
@@ -397,7 +441,6 @@ entries! {
     "pg_indexam_has_property" (OID, Text) -> Bool, catalog::pg_indexam_has_property;
     "pg_index_has_property" (CLASS, Text) -> Bool, catalog::pg_index_has_property, stable;
     "pg_index_column_has_property" (CLASS, Int4, Text) -> Bool, catalog::pg_index_column_has_property, stable;
-    "host" (INET) -> Text, catalog::host;
     // Documents.
     "->" (Json, Text) -> Json, json::field;
     "->" (Json, Int4) -> Json, json::element;
