@@ -300,8 +300,8 @@ macro_rules! folders {
 #[cfg(feature = "query")]
 folders!(
     aggregate, alter, array, cast, catalog, constraint, copy, create, datetime, enums, expression, group, interval,
-    join, json, limits, math, matrix, merge, name, optimizer, order, role, row, series, session, set, string, subquery,
-    view, window, with, zone,
+    join, json, limits, math, matrix, merge, name, network, optimizer, order, role, row, series, session, set, string,
+    subquery, view, window, with, zone,
 );
 
 /// What a role may and may not do, what definitions and sessions keep, and what expressions give, in a build that lacks one of the roads: what

@@ -552,7 +552,7 @@ impl Session {
         let schema = self.schema_to_plan_by();
         // Read after the schema. What is there, what is not, and its columns may be another session's latest commit.
         self.prepare_dependency = self.depends_on(self.engine.schema_cts());
-        let prepared = self.plan(sql, types, &schema);
+        let prepared = self.while_wanted(sql.len(), |session| session.plan(sql, types, &schema));
         // Nothing is looked up in a failed block, where what is no SQL is told all the same.
         if self.block == Block::Failed && prepared.is_err() && parse::parse(sql).is_ok() {
             return Err(aborted());
@@ -758,13 +758,44 @@ impl Session {
         Ok(Planning { account, keeps })
     }
 
+    /// Reads a text of so many bytes, until somebody cancels it or its time is over.
+    fn while_wanted<T>(
+        &mut self,
+        bytes: usize,
+        read: impl FnOnce(&mut Session) -> Result<T, SqlError>,
+    ) -> Result<T, SqlError> {
+        let cancelled = self.interrupt.cancelled.clone();
+        // A block's time runs already.
+        let deadline = match self.doing {
+            Some(_) => self.interrupt.deadline,
+            None => {
+                cancelled.store(false, Ordering::Relaxed);
+                self.statement_timeout().map(|limit| Instant::now() + limit)
+            }
+        };
+        parse::wanted::while_wanted(bytes, (&cancelled, deadline), || read(self))
+    }
+
     /// Splits a simple-protocol script at its semicolons; each piece is prepared just before it runs.
     pub fn split(&self, script: &str) -> Result<Vec<String>, SqlError> {
         parse::split(script)
     }
 
     /// PostgreSQL reads a script whole before any of it runs: the first piece that is no SQL, and what is wrong with it.
-    pub fn first_fault(&self, pieces: &[String]) -> Option<(usize, SqlError)> {
+    pub fn first_fault(&mut self, pieces: &[String]) -> Option<(usize, SqlError)> {
+        let bytes = pieces.iter().map(String::len).sum();
+        let mut at = 0;
+        let read = self.while_wanted(bytes, |session| match session.first_bad(pieces) {
+            None => Ok(()),
+            Some((bad, error)) => {
+                at = bad;
+                Err(error)
+            }
+        });
+        read.err().map(|error| (at, error))
+    }
+
+    fn first_bad(&self, pieces: &[String]) -> Option<(usize, SqlError)> {
         if pieces.len() < 2 {
             return None;
         }

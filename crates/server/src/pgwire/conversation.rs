@@ -664,8 +664,10 @@ impl Conversation {
     }
 
     /// What is wrong with a text that is no statement, if it is several.
-    fn of_several(&self, sql: &str, error: SqlError) -> SqlError {
+    fn of_several(&mut self, sql: &str, error: SqlError) -> SqlError {
         match self.session.split(sql) {
+            // Nobody waits for the answer.
+            _ if error.sqlstate == "57014" => error,
             Ok(pieces) if pieces.len() > 1 && self.session.first_fault(&pieces).is_none() => {
                 SqlError::new("42601", "cannot insert multiple commands into a prepared statement")
             }

@@ -90,6 +90,7 @@ fn parameter_type(ty: Type) -> Type {
 
 impl Binder<'_> {
     pub fn bind(&mut self, ast: &ast::Expr, scope: &Scope) -> Bind<Bound> {
+        crate::parse::wanted::check()?;
         self.depth += 1;
         if self.depth > 2 * DEPTH_MAX {
             return Err(SqlError::new("54001", "stack depth limit exceeded").into());

@@ -517,6 +517,11 @@ impl Binder<'_> {
             Symbol::PGRegexNotMatch => BinaryOp::NotRegex,
             Symbol::PGRegexIMatch => BinaryOp::RegexFold,
             Symbol::PGRegexNotIMatch => BinaryOp::NotRegexFold,
+            Symbol::PGBitwiseShiftLeft => BinaryOp::Within,
+            Symbol::PGBitwiseShiftRight => BinaryOp::Contains,
+            Symbol::PGOverlap => BinaryOp::Overlaps,
+            Symbol::Custom(symbol) if symbol == "<<=" => BinaryOp::WithinOrEqual,
+            Symbol::Custom(symbol) if symbol == ">>=" => BinaryOp::ContainsOrEqual,
             other => return Err(SqlError::unsupported(format!("{other} ANY")).into()),
         };
         self.quantified_by(left, op, right, all, scope)

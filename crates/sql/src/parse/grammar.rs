@@ -7,6 +7,8 @@
 //!
 //! `a::text COLLATE "C"`: a collation follows any operand, where the parser takes one behind the simplest only.
 //!
+//! `ip <<= ANY (array)`: the parser takes comparisons and patterns only there.
+//!
 //! `a BETWEEN SYMMETRIC b AND c` is no part of it: it is `a BETWEEN b AND c OR a BETWEEN c AND b`.
 
 use sqlparser::ast::{self, BinaryOperator, Expr, Function, FunctionArguments, ObjectName, UnaryOperator};
@@ -15,6 +17,27 @@ use sqlparser::keywords::Keyword;
 use sqlparser::parser::{Parser, ParserError};
 use sqlparser::tokenizer::Token;
 use std::any::TypeId;
+
+/// An operator of addresses, with an array behind it.
+fn quantified_operator(parser: &Parser) -> Option<BinaryOperator> {
+    let op = match &parser.peek_token_ref().token {
+        Token::ShiftLeft => BinaryOperator::PGBitwiseShiftLeft,
+        Token::ShiftRight => BinaryOperator::PGBitwiseShiftRight,
+        Token::Overlap => BinaryOperator::PGOverlap,
+        Token::CustomBinaryOperator(symbol) if matches!(symbol.as_str(), "<<=" | ">>=") => {
+            BinaryOperator::Custom(symbol.clone())
+        }
+        _ => return None,
+    };
+    let word = |at: usize| match &parser.peek_nth_token_ref(at).token {
+        Token::Word(word) => word.keyword,
+        _ => Keyword::NoKeyword,
+    };
+    let is_quantified = matches!(word(1), Keyword::ANY | Keyword::SOME | Keyword::ALL)
+        && parser.peek_nth_token_ref(2).token == Token::LParen
+        && !matches!(word(3), Keyword::SELECT | Keyword::WITH | Keyword::VALUES);
+    is_quantified.then_some(op)
+}
 
 /// An operator before its operand, and what binds more tightly belongs to that: a sign is tighter than `^`, the others take sums.
 fn prefix_operator(token: &Token) -> Option<(UnaryOperator, Precedence)> {
@@ -41,6 +64,20 @@ impl Grammar {
         let low = parser.parse_subexpr(self.prec_value(Precedence::Between))?;
         parser.expect_keyword_is(Keyword::AND)?;
         Ok((low, parser.parse_subexpr(self.prec_value(Precedence::Between))?))
+    }
+
+    /// Behind the operand, at the operator.
+    fn quantified(&self, parser: &mut Parser, left: &Expr, op: BinaryOperator) -> Result<Expr, ParserError> {
+        parser.advance_token();
+        let keyword = parser.expect_one_of_keywords(&[Keyword::ANY, Keyword::SOME, Keyword::ALL])?;
+        parser.expect_token(&Token::LParen)?;
+        let right = Box::new(parser.parse_expr()?);
+        parser.expect_token(&Token::RParen)?;
+        let (left, is_some) = (Box::new(left.clone()), keyword == Keyword::SOME);
+        Ok(match keyword {
+            Keyword::ALL => Expr::AllOp { left, compare_op: op, right },
+            _ => Expr::AnyOp { left, compare_op: op, right, is_some },
+        })
     }
 
     /// Between the bounds, whichever is the greater.
@@ -70,6 +107,9 @@ impl Dialect for Grammar {
     }
 
     fn parse_prefix(&self, parser: &mut Parser) -> Option<Result<Expr, ParserError>> {
+        if let Err(ended) = super::wanted::check() {
+            return Some(Err(ParserError::ParserError(ended.message)));
+        }
         if let Some((op, level)) = prefix_operator(&parser.peek_token_ref().token) {
             parser.advance_token();
             let operand = parser.parse_subexpr(self.prec_value(level));
@@ -105,6 +145,9 @@ impl Dialect for Grammar {
         if parser.parse_keyword(Keyword::COLLATE) {
             let collation = parser.parse_object_name(false);
             return Some(collation.map(|collation| Expr::Collate { expr: Box::new(left.clone()), collation }));
+        }
+        if let Some(op) = quantified_operator(parser) {
+            return Some(self.quantified(parser, left, op));
         }
         if is_isnull(&parser.peek_token_ref().token) {
             parser.advance_token();

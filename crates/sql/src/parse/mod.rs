@@ -27,6 +27,7 @@ mod storage;
 mod unicode;
 mod upkeep;
 mod utility;
+pub(crate) mod wanted;
 
 use crate::compiled::lock::mode_named;
 use crate::error::SqlError;

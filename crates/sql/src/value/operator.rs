@@ -11,6 +11,7 @@
 //! NULL on either side gives NULL.
 
 use super::cast::{self, is_float, is_integer, is_numeric, is_text, number_rank};
+use super::network::Network;
 use super::numeric::{Numeric, POWERS};
 use super::pgtype::{self, DECIMAL_DIGITS_MAX, NUMERIC};
 use super::zone::Clock;
@@ -50,6 +51,12 @@ pub enum BinaryOp {
     NotRegex,
     RegexFold,
     NotRegexFold,
+    /// Of addresses, functions too.
+    Within,
+    WithinOrEqual,
+    Contains,
+    ContainsOrEqual,
+    Overlaps,
 }
 
 impl BinaryOp {
@@ -93,6 +100,11 @@ impl BinaryOp {
             BinaryOp::NotRegex => "!~",
             BinaryOp::RegexFold => "~*",
             BinaryOp::NotRegexFold => "!~*",
+            BinaryOp::Within => "<<",
+            BinaryOp::WithinOrEqual => "<<=",
+            BinaryOp::Contains => ">>",
+            BinaryOp::ContainsOrEqual => ">>=",
+            BinaryOp::Overlaps => "&&",
         }
     }
 
@@ -134,6 +146,7 @@ enum Kernel {
     ConcatBytes,
     Like,
     Regex,
+    Network,
     Compare(Comparison),
 }
 
@@ -179,6 +192,7 @@ impl BinaryOperator {
             Concat => resolve_concat(left, right),
             Like | NotLike | ILike | NotILike => resolve_like(op, left, right),
             Regex | NotRegex | RegexFold | NotRegexFold => resolve_regex(left, right),
+            Within | WithinOrEqual | Contains | ContainsOrEqual | Overlaps => resolve_networks(left, right),
             Eq | Ne | Lt | Le | Gt | Ge => resolve_comparison(op, left, right),
         };
         let Resolved { left, right, result, kernel } = resolved.map_err(|refusal| refusal.error(op, left, right))?;
@@ -211,6 +225,7 @@ impl BinaryOperator {
             (Kernel::ConcatBytes, Value::Bytes(a), Value::Bytes(b)) => Ok(Datum::Bytes([a, b].concat().into())),
             (Kernel::Like, Value::Bytes(a), Value::Bytes(b)) => self.like(a, b).map(Datum::Bool),
             (Kernel::Regex, Value::Bytes(a), Value::Bytes(b)) => self.regex(a, b).map(Datum::Bool),
+            (Kernel::Network, Value::Bytes(a), Value::Bytes(b)) => Ok(Datum::Bool(self.networks(a, b))),
             _ => {
                 panic!("invariant: a value has the form of its type: {self:?}, {left:?}, {right:?}")
             }
@@ -386,6 +401,17 @@ impl BinaryOperator {
         let folds = matches!(self.op, BinaryOp::RegexFold | BinaryOp::NotRegexFold);
         let matched = function::matches_regex(&self.shown(value), pattern, folds)?;
         Ok(matched != matches!(self.op, BinaryOp::NotRegex | BinaryOp::NotRegexFold))
+    }
+
+    fn networks(&self, a: &[u8], b: &[u8]) -> bool {
+        let (a, b) = (Network::from_stored(a), Network::from_stored(b));
+        match self.op {
+            BinaryOp::Within => a.is_within(b),
+            BinaryOp::WithinOrEqual => a.is_within_or_equal(b),
+            BinaryOp::Contains => b.is_within(a),
+            BinaryOp::ContainsOrEqual => b.is_within_or_equal(a),
+            _ => a.overlaps(b),
+        }
     }
 
     fn like(&self, value: &[u8], like: &[u8]) -> Result<bool, SqlError> {
@@ -588,6 +614,14 @@ fn resolve_regex(left: Option<Type>, right: Option<Type>) -> Resolution {
     Ok(Resolved { left, right, result: Type::Bool, kernel: Kernel::Regex })
 }
 
+fn resolve_networks(left: Option<Type>, right: Option<Type>) -> Resolution {
+    if !left.is_none_or(is_network) || !right.is_none_or(is_network) {
+        return Err(Refusal::DoesNotExist);
+    }
+    let inet = Type::Network(NetworkKind::Inet);
+    Ok(Resolved { left: inet, right: inet, result: Type::Bool, kernel: Kernel::Network })
+}
+
 fn resolve_comparison(op: BinaryOp, left: Option<Type>, right: Option<Type>) -> Resolution {
     let (a, b) = match both(left, right) {
         None => (Type::Text, Type::Text),
@@ -605,6 +639,12 @@ fn resolve_comparison(op: BinaryOp, left: Option<Type>, right: Option<Type>) -> 
     }
     if matches!(a, Type::Oid(_)) || matches!(b, Type::Oid(_)) {
         return resolve_oids(op, (left, a), (right, b));
+    }
+    if let (Type::Network(NetworkKind::Mac), Type::Network(NetworkKind::Mac8))
+    | (Type::Network(NetworkKind::Mac8), Type::Network(NetworkKind::Mac)) = (a, b)
+    {
+        // Each becomes the other by itself.
+        return Err(Refusal::NotUnique);
     }
     let comparison = if number_rank(a).is_some() && number_rank(b).is_some() {
         if is_float(a) || is_float(b) {
