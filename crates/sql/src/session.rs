@@ -34,7 +34,7 @@ pub use role::Audited;
 pub use watch::{Slow, SlowLog};
 
 use crate::activity::{Ask, Member};
-use crate::bind::names::{is_temporary, is_temporary_of};
+use crate::bind::names::{enter_database, is_temporary, is_temporary_of};
 pub use crate::cache::Prepared;
 use crate::cache::StatementCache;
 use crate::catalog::{Catalog, Known, SessionFacts};
@@ -640,6 +640,7 @@ impl Session {
         }
         let mut charge = self.planning(sql)?;
         let path_schema = self.named(schema);
+        enter_database(&self.env.database);
         let access = self.env.access.as_ref().map(|access| access.along(&path_schema));
         let known = Some(&self.cache.statistics);
         let mut routed = route_by(sql, &path_schema, types, forced, known, access.as_ref())?;
@@ -1720,6 +1721,7 @@ impl Session {
         rows: &mut RowSet,
     ) -> Result<Step, SqlError> {
         self.interrupt.limit_inline(None);
+        enter_database(&self.env.database);
         let path = self.path(self.inner.schema());
         let mut temporary = self.temporary.clone();
         let definer = Definer {

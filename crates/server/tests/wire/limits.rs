@@ -75,33 +75,6 @@ fn a_long_statement_holds_nobody_up_and_can_be_cancelled() {
     }
 }
 
-/// A text that takes seconds to read, and no time to run.
-fn unread() -> String {
-    let words: Vec<String> = (0..300_000).map(|n| format!("{n} + $1")).collect();
-    // Nobody gives the parameter a value: read to its end, it is 42P02.
-    format!("select 1 in ({})", words.join(", "))
-}
-
-#[test]
-fn a_text_that_is_read_for_long_can_be_cancelled() {
-    let mut client = connect();
-    let text = unread();
-    let several = format!("select 1; {text}");
-    for text in [&text, &several] {
-        client.send(&query(text));
-        while !client.hears_within(Duration::from_millis(50)) {
-            client.cancel();
-        }
-        assert_eq!(sqlstate(&client.until_ready()), "57014");
-        assert_eq!(client.value("select 2"), "2");
-    }
-    client.query("set statement_timeout = '30ms'");
-    assert_eq!(client.sqlstate(&text), "57014");
-    assert_eq!(client.sqlstate(&several), "57014");
-    // The time of what is short is not touched by it.
-    assert_eq!(client.value("select 3"), "3");
-}
-
 #[test]
 fn a_long_change_is_made_once_and_in_its_transaction() {
     let mut client = connect();

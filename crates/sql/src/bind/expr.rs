@@ -4,7 +4,7 @@
 //! PostgreSQL: the other side of a comparison, the column they are assigned to, the type they are cast to.
 
 use super::more::{interval_args, is_operator_function, operator_function, row_items};
-use super::names::RelationName;
+use super::names::{RelationName, within_database};
 use super::record::{RECORD, RecordsAre, must_compare};
 use super::scope::{Found, Scope, SourceName, fold};
 use super::types::{kept_enum, type_of};
@@ -266,7 +266,8 @@ impl Binder<'_> {
     }
 
     fn compound(&mut self, parts: &[Ident], scope: &Scope) -> Bind<Bound> {
-        let names: Vec<String> = parts.iter().map(fold).collect();
+        let mut names: Vec<String> = parts.iter().map(fold).collect();
+        within_database(&mut names, 4)?;
         let (source, column) = match names.as_slice() {
             [source, column] => (SourceName::bare(source.clone()), column),
             [namespace, source, column] => {

@@ -6,6 +6,7 @@ use crate::error::SqlError;
 use crate::parse::span_position;
 use freshet_engine::catalog::{Index, NamespaceId, Schema, Sequence, Table, TableId, View};
 use sqlparser::ast::{Ident, ObjectName, ObjectNamePart, Spanned, Visit, visit_relations};
+use std::cell::RefCell;
 use std::collections::HashSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -26,6 +27,34 @@ impl std::fmt::Display for RelationName {
     }
 }
 
+thread_local! {
+    /// What the session of the statement that this thread plans or runs calls the database.
+    static DATABASE: RefCell<String> = const { RefCell::new(String::new()) };
+}
+
+/// From here on this thread takes names that begin with this database's.
+pub fn enter_database(name: &str) {
+    DATABASE.with_borrow_mut(|database| {
+        if database != name {
+            name.clone_into(database);
+        }
+    });
+}
+
+/// Leaves the database's name out before a schema's. 0A000 for another's.
+pub fn within_database(parts: &mut Vec<String>, named: usize) -> Result<(), SqlError> {
+    if parts.len() != named {
+        return Ok(());
+    }
+    if DATABASE.with_borrow(|database| *database != parts[0]) {
+        let name = parts.join(".");
+        let message = format!("cross-database references are not implemented: {name}");
+        return Err(SqlError::new("0A000", message));
+    }
+    parts.remove(0);
+    Ok(())
+}
+
 impl RelationName {
     pub fn of(name: &ObjectName) -> Result<RelationName, SqlError> {
         let mut parts = Vec::with_capacity(name.0.len());
@@ -37,11 +66,12 @@ impl RelationName {
                 }
             }
         }
+        within_database(&mut parts, 3)?;
         let last = parts.pop().unwrap_or_default();
         match parts.len() {
             0 => Ok(RelationName { namespace: None, name: last }),
             1 => Ok(RelationName { namespace: parts.pop(), name: last }),
-            _ => Err(SqlError::new("0A000", format!("cross-database references are not implemented: {name}"))),
+            _ => Err(SqlError::new("42601", format!("improper qualified name (too many dotted names): {name}"))),
         }
     }
 

@@ -1,6 +1,6 @@
 //! Which column does a name mean?
 
-use super::names::RelationName;
+use super::names::{RelationName, within_database};
 use crate::error::SqlError;
 use crate::expr::Expr;
 use crate::value::cast::common_type;
@@ -29,11 +29,12 @@ pub fn relation_name(name: &ObjectName) -> Result<String, SqlError> {
             }
         }
     }
+    within_database(&mut parts, 3)?;
     match parts.len() {
         1 => Ok(parts.remove(0)),
         2 if parts[0] == "public" => Ok(parts.remove(1)),
         2 => Err(SqlError::new("42P01", format!("relation \"{}.{}\" does not exist", parts[0], parts[1]))),
-        _ => Err(SqlError::unsupported(format!("cross-database reference {name}"))),
+        _ => Err(SqlError::new("42601", format!("improper qualified name (too many dotted names): {name}"))),
     }
 }
 

@@ -212,7 +212,8 @@ impl Catalog {
     }
 
     fn relation_of(&self, namespace: &str, name: &str) -> Result<Relation<'_>, SqlError> {
-        let id = NamespaceId(self.find_namespace(namespace)?);
+        let named = crate::bind::names::namespace_named(&self.schema, namespace);
+        let id = named.ok_or_else(|| undefined("schema", namespace, "3F000"))?;
         let access = self.session.as_ref().and_then(|session| session.access.as_deref());
         if access.is_some_and(|access| !access.may_use(id)) {
             return Err(crate::role::denied("schema", namespace));

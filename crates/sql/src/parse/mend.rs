@@ -119,6 +119,7 @@ pub fn mend(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     let first = tokens.iter().find(|t| !matches!(t.token, Token::Whitespace(_)));
     let changes = matches!(keyword(first), Keyword::MERGE | Keyword::WITH) && has(&tokens, Keyword::MERGE);
     let tokens = if changes { merged(tokens) } else { tokens };
+    let tokens = if has(&tokens, Keyword::INSERT) { with_bare_sources(words_of(tokens)) } else { tokens };
     let assigns = has(&tokens, Keyword::SET) || has(&tokens, Keyword::INTO);
     let has_parts = assigns && tokens.iter().any(|t| t.token == Token::LBracket);
     let tokens = if has_parts { super::element::with_parts(words_of(tokens)) } else { tokens };
@@ -136,6 +137,63 @@ pub fn mend(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
 
 fn begins_query(token: Option<&TokenWithSpan>) -> bool {
     matches!(keyword(token), Keyword::SELECT | Keyword::VALUES | Keyword::WITH | Keyword::TABLE)
+}
+
+/// Whether a query in parentheses that stands before is a part of a longer one.
+fn goes_on(token: Option<&TokenWithSpan>) -> bool {
+    use Keyword::{EXCEPT, FETCH, INTERSECT, LIMIT, OFFSET, ORDER, UNION};
+    matches!(keyword(token), UNION | INTERSECT | EXCEPT | ORDER | LIMIT | OFFSET | FETCH)
+}
+
+/// INSERT of a query in parentheses: the grammar takes one for a list of columns, unless it begins with SELECT.
+fn with_bare_sources(mut tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
+    let mut at = 0;
+    while at + 1 < tokens.len() {
+        if keyword(tokens.get(at)) == Keyword::INSERT && keyword(tokens.get(at + 1)) == Keyword::INTO {
+            while let Some((open, close)) = source_in_parentheses(&tokens, at + 2) {
+                if goes_on(tokens.get(close + 1)) {
+                    // The first of several: `(SELECT * FROM (...) AS source)`.
+                    let (first, last) = (tokens[open].clone(), tokens[close].clone());
+                    let behind = [Token::make_keyword("AS"), Token::make_word("source", None), Token::RParen];
+                    tokens.splice(close + 1..close + 1, behind.map(|token| spanned(&last, token)));
+                    let [select, from] = ["SELECT", "FROM"].map(Token::make_keyword);
+                    let before = [Token::LParen, select, Token::Mul, from];
+                    tokens.splice(open..open, before.map(|token| spanned(&first, token)));
+                    break;
+                }
+                tokens.remove(close);
+                tokens.remove(open);
+            }
+        }
+        at += 1;
+    }
+    tokens
+}
+
+/// The parentheses around the whole source of an INSERT whose target begins here.
+fn source_in_parentheses(tokens: &[TokenWithSpan], target: usize) -> Option<(usize, usize)> {
+    let is_open = |at: usize| tokens.get(at).is_some_and(|t| t.token == Token::LParen);
+    let begins = |at: usize| is_open(at) && (begins_query(tokens.get(at + 1)) || is_open(at + 1));
+    let mut open = (target..tokens.len()).find(|&at| is_open(at))?;
+    if !begins(open) {
+        // Columns, and perhaps OVERRIDING { SYSTEM | USER } VALUE.
+        let behind = closing(tokens, open)? + 1;
+        let overrides = is_word(tokens.get(behind), "overriding");
+        open = if overrides { behind + 3 } else { behind };
+    }
+    let only_names = tokens[target..open].iter().all(|t| {
+        let is_name =
+            |w: &Word| !matches!(w.keyword, Keyword::SELECT | Keyword::VALUES | Keyword::WITH | Keyword::DEFAULT);
+        !matches!(&t.token, Token::Word(word) if word.quote_style.is_none() && !is_name(word))
+    });
+    let close = closing(tokens, open).filter(|_| begins(open) && only_names)?;
+    let ends = match tokens.get(close + 1) {
+        None => true,
+        Some(t) if matches!(t.token, Token::RParen | Token::SemiColon | Token::EOF) => true,
+        word => goes_on(word) || matches!(keyword(word), Keyword::RETURNING | Keyword::ON),
+    };
+    let is_plain = keyword(tokens.get(open + 1)) == Keyword::SELECT;
+    (ends && !is_plain).then_some((open, close))
 }
 
 /// EXPLAIN of a query in parentheses.
@@ -169,18 +227,7 @@ fn with_derived_values(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     for at in (0..tokens.len()).rev() {
         first[at] = if tokens[at].token == Token::LParen { first[at + 1] } else { at };
     }
-    let goes_on = |at: usize| {
-        let words = [
-            Keyword::UNION,
-            Keyword::INTERSECT,
-            Keyword::EXCEPT,
-            Keyword::ORDER,
-            Keyword::LIMIT,
-            Keyword::OFFSET,
-            Keyword::FETCH,
-        ];
-        words.contains(&keyword(tokens.get(at)))
-    };
+    let goes_on = |at: usize| goes_on(tokens.get(at));
     let is_value = |at: usize| match at.checked_sub(1).and_then(|before| tokens.get(before)).map(|t| &t.token) {
         Some(Token::Word(word)) => matches!(
             word.keyword,
