@@ -75,6 +75,7 @@ const TIME_UNITS_HINT: &str = r#"Valid units for this parameter are "us", "ms", 
 const LOG_MIN_DURATION: &str = "log_min_duration_statement";
 const TRACK: &str = "pg_stat_statements.track";
 const TRACK_UTILITY: &str = "pg_stat_statements.track_utility";
+const REPLICATION_ROLE: &str = "session_replication_role";
 
 /// The default of `freshet.query_memory_mb`.
 const QUERY_MEMORY_MB: usize = 1024;
@@ -152,6 +153,7 @@ static KNOWN: &[Known] = &[
     ),
     known("statement_timeout", "0", Kind::Milliseconds),
     known("superuser_reserved_connections", "3", Kind::Fixed),
+    known(REPLICATION_ROLE, "origin", Kind::OneOf(&["origin", "replica", "local"])),
     known("synchronous_commit", "on", Kind::OneOf(&["on", "off", "local", "true", "false"])),
     known("synchronize_seqscans", "on", Kind::Bool),
     known("tcp_keepalives_count", "0", Kind::Int(0, i32::MAX as i64)),
@@ -251,6 +253,8 @@ pub(crate) struct Fast {
     pub level: Level,
     pub read_only: bool,
     pub deferrable: bool,
+    /// Foreign keys are not asked: what is written was right where it comes from.
+    pub is_replica: bool,
     /// A statement's time is of interest: it is counted by its text, or logged where it is long.
     pub is_timed: bool,
     /// `search_path` is not the default.
@@ -515,6 +519,7 @@ impl Settings {
             level: of("default_transaction_isolation").and_then(Level::of_name).unwrap_or_default(),
             read_only: is("default_transaction_read_only", "on"),
             deferrable: is("default_transaction_deferrable", "on"),
+            is_replica: is(REPLICATION_ROLE, "replica"),
             lock_timeout: milliseconds("lock_timeout"),
             statement_timeout: milliseconds("statement_timeout"),
             idle_in_transaction_timeout: milliseconds("idle_in_transaction_session_timeout"),
@@ -540,9 +545,9 @@ pub fn defaults(given: impl IntoIterator<Item = (String, String)>) -> Result<Def
     Ok(Arc::new(base))
 }
 
-/// Whether only a superuser may change it: what is logged of a statement, and which ones are counted.
+/// Whether only a superuser may change it: what is logged of a statement, which ones are counted, and whether foreign keys hold.
 pub(crate) fn is_superusers(name: &str) -> bool {
-    [LOG_MIN_DURATION, TRACK, TRACK_UTILITY].contains(&fold(name).as_str())
+    [LOG_MIN_DURATION, TRACK, TRACK_UTILITY, REPLICATION_ROLE].contains(&fold(name).as_str())
 }
 
 /// The name as SHOW writes it, for the column of its result.

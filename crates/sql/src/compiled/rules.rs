@@ -358,10 +358,18 @@ pub fn inserted(rules: &Arc<Rules>, id: RowId, row: &mut Row, of: Columns<'_>, r
     for at in 0..rules.keys.len() {
         look_for_twin(rules, at, id, row, run);
     }
+    if is_replica(run) {
+        return Ok(());
+    }
     for at in 0..rules.parents.len() {
         look_for_parent(rules, at, id, row, run)?;
     }
     Ok(())
+}
+
+/// Whether foreign keys are left to whom the rows come from (`session_replication_role`).
+fn is_replica(run: &Run<'_>) -> bool {
+    run.env.settings.fast.is_replica
 }
 
 fn look_for_twin(rules: &Arc<Rules>, at: usize, id: RowId, row: &mut Row, run: &mut Run<'_>) {
@@ -387,6 +395,9 @@ pub fn updated(
             look_for_twin(rules, at, id, new, run);
         }
     }
+    if is_replica(run) {
+        return Ok(());
+    }
     for at in 0..rules.parents.len() {
         let columns = &rules.parents[at].columns;
         let before = key_of(&rules.table, columns, old, run);
@@ -406,6 +417,9 @@ pub fn updated(
 
 /// What becomes of the children of a row that was deleted.
 pub fn deleted(rules: &Arc<Rules>, old: &mut Row, run: &mut Run<'_>) -> Result<(), Halt> {
+    if is_replica(run) {
+        return Ok(());
+    }
     for (at, child) in rules.children.iter().enumerate() {
         let key = key_of(&rules.table, &child.columns, old, run);
         leave_children(rules, at, key, None, child.on_delete, run)?;

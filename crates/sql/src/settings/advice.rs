@@ -118,7 +118,6 @@ pub(super) static ADVICE: &[Known] = &[
     known("random_page_cost", "4", Real),
     known("recursive_worktable_factor", "10", Real),
     known("seq_page_cost", "1", Real),
-    known("session_replication_role", "origin", OneOf(&["origin"])),
     known("shared_buffers", "128MB", Fixed),
     known("stats_fetch_consistency", "cache", OneOf(&["none", "cache", "snapshot"])),
     known("temp_buffers", "8MB", Kilobytes),
