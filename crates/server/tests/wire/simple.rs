@@ -1,6 +1,6 @@
 //! The simple protocol: scripts, their implicit transaction, errors and notices.
 
-use crate::client::{Reply, query};
+use crate::client::{Client, Reply, query};
 use crate::connect;
 
 #[test]
@@ -29,6 +29,34 @@ fn rows_come_with_their_description() {
         client.query("delete from simple_rows where id = 1"),
         [Reply::Complete("DELETE 1".into()), Reply::Ready('I')]
     );
+}
+
+/// Each session calls the database as it likes, and so a name that begins with another's is refused; what is kept has none.
+#[test]
+fn what_one_session_defines_by_the_databases_name_another_reads_by_its_own() {
+    let mut client = connect();
+    client.query("create schema named; create sequence named.s");
+    let defined = "create table test.named.t (id int primary key default nextval('test.named.s'), v int check (test.named.t.v > 0), \
+         w int generated always as (test.named.t.v + 1) stored)";
+    for text in [
+        defined,
+        "insert into test.named.t (v) values (1), (2)",
+        "create view test.named.v as select test.named.t.id, t.w from test.named.t where test.named.t.v > 1",
+        "create view named.counted as select (select count(*) from test.named.t as o where o.v <= test.named.t.v) from test.named.t",
+        "create index on test.named.t (w) where v > 1",
+    ] {
+        let replies = client.query(text);
+        assert!(matches!(replies.last(), Some(Reply::Ready('I'))) && replies.len() == 2, "{text}: {replies:?}");
+    }
+    assert_eq!(client.sqlstate("select * from other.named.v"), "0A000");
+    let mut other = Client::open(client.server_address());
+    other.start(&[("user", "tester"), ("database", "other")]);
+    other.until_ready();
+    assert_eq!(other.sqlstate("select * from test.named.v"), "0A000");
+    assert_eq!(other.value("select w from other.named.v"), "3");
+    assert_eq!(other.value("select sum(count) from named.counted"), "3");
+    assert_eq!(other.value("insert into other.named.t (v) values (7) returning other.named.t.id + w"), "11");
+    assert_eq!(other.sqlstate("insert into named.t (v) values (0)"), "23514");
 }
 
 /// The statement before it may hold its worker for a moment only; that is over for one which runs elsewhere.

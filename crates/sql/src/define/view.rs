@@ -414,6 +414,12 @@ impl VisitorMut for Full<'_> {
     }
 
     fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<()> {
+        if let TableFactor::Table { name, .. } = factor
+            && name.0.len() == 3
+        {
+            // The database's name, by which the next session may not call it.
+            name.0.remove(0);
+        }
         if let TableFactor::Table { name, alias, args: None, .. } = factor
             && let Some(full) = self.name(name)
         {
@@ -427,6 +433,11 @@ impl VisitorMut for Full<'_> {
     }
 
     fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+        if let Expr::CompoundIdentifier(parts) = expr
+            && parts.len() == 4
+        {
+            parts.remove(0);
+        }
         // What has one meaning without its schema keeps it when that is called otherwise.
         if let Expr::CompoundIdentifier(parts) = expr
             && let [namespace, source, _] = parts.as_slice()
