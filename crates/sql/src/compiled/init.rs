@@ -13,7 +13,7 @@ use crate::error::SqlError;
 use crate::expr::{Expr, evaluate};
 use crate::route::Plan;
 use crate::rows::RowSet;
-use crate::value::{Datum, array_datum};
+use crate::value::{Datum, array_datum, second_row};
 use freshet_engine::catalog::{Table, TableId};
 use freshet_engine::schema::Type;
 use std::sync::Arc;
@@ -135,10 +135,7 @@ pub fn reads(query: &Query, table: TableId) -> bool {
 impl Gives {
     fn of(self, rows: &RowSet, column: usize) -> Result<Datum, SqlError> {
         Ok(match self {
-            Gives::Scalar if rows.len() > 1 => {
-                let message = "more than one row returned by a subquery used as an expression";
-                return Err(SqlError::new("21000", message));
-            }
+            Gives::Scalar if rows.len() > 1 => return Err(second_row()),
             Gives::Scalar if rows.len() == 1 => Datum::from(rows.get(0, column)),
             Gives::Scalar => Datum::Null,
             Gives::Exists => Datum::Bool(!rows.is_empty()),

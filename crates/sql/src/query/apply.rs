@@ -18,7 +18,7 @@ use crate::compiled::aggregate::encode_key;
 use crate::error::SqlError;
 use crate::expr::{Env, Expr, Frame};
 use crate::value::zone::Clock;
-use crate::value::{Datum, array_datum};
+use crate::value::{Datum, array_datum, second_row};
 use datafusion::arrow::array::{ArrayRef, RecordBatch, UInt32Array};
 use datafusion::arrow::compute::take;
 use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
@@ -512,7 +512,7 @@ impl Run {
         let (slots, lefts) = cells.split_at(applied.slots);
         if applied.is_guarded && !lefts.last().is_some_and(|guard| matches!(guard.get(row), Value::Bool(true))) {
             return Ok(match applied.kind {
-                Kind::Row | Kind::Lateral { .. } => self.nulls(),
+                Kind::Scalar | Kind::Row | Kind::Lateral { .. } => self.nulls(),
                 _ => Inner::Value(Datum::Null),
             });
         }
@@ -608,8 +608,13 @@ impl Run {
 
     fn come_to(&self, mut rows: Vec<Vec<Datum>>) -> Result<Inner, SqlError> {
         Ok(match &self.of.applied.kind {
-            Kind::Scalar | Kind::Row if rows.len() > 1 => return Err(too_many_rows()),
-            Kind::Scalar => Inner::Value(rows.pop().and_then(|mut row| row.pop()).unwrap_or(Datum::Null)),
+            Kind::Row if rows.len() > 1 => return Err(second_row()),
+            // Whether a second row matters is for whoever wants the value.
+            Kind::Scalar => {
+                let count = Datum::Int(rows.len() as i64);
+                let first = rows.into_iter().next().and_then(|mut row| row.pop());
+                Inner::Rows(Arc::new(vec![vec![first.unwrap_or(Datum::Null), count]]))
+            }
             Kind::Exists { negated } => Inner::Value(Datum::Bool(rows.is_empty() == *negated)),
             Kind::Member { ty, .. } => Inner::Set(Arc::new(Members::of(*ty, &rows))),
             Kind::Array(element) => {
@@ -625,10 +630,6 @@ impl Run {
     }
 }
 
-pub fn too_many_rows() -> SqlError {
-    SqlError::new("21000", "more than one row returned by a subquery used as an expression")
-}
-
 fn compared(
     condition: &Expr,
     left: &[Datum],
@@ -637,7 +638,7 @@ fn compared(
     clock: &Clock,
 ) -> Result<Datum, SqlError> {
     if single && rows.len() > 1 {
-        return Err(too_many_rows());
+        return Err(second_row());
     }
     let env = Env { clock: clock.clone(), ..Env::default() };
     let mut unknown = single && rows.is_empty();

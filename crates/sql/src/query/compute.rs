@@ -236,47 +236,6 @@ impl ScalarUDFImpl for Key {
     }
 }
 
-/// The value of a scalar subquery's only row: its argument is a struct of the value and of whether there were more.
-#[derive(Debug, PartialEq, Eq, Hash)]
-pub struct OnlyRow {
-    ty: Type,
-    signature: Signature,
-}
-
-impl OnlyRow {
-    pub fn new(ty: Type) -> OnlyRow {
-        OnlyRow { ty, signature: takes_any(2) }
-    }
-}
-
-impl ScalarUDFImpl for OnlyRow {
-    fn name(&self) -> &str {
-        "only_row"
-    }
-
-    fn signature(&self) -> &Signature {
-        &self.signature
-    }
-
-    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
-        Ok(data_type(self.ty))
-    }
-
-    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        let arrays = ColumnarValue::values_to_arrays(&args.args)?;
-        let counts = readable_one(&arrays[1])?;
-        for row in 0..arrays[1].len() {
-            if let Value::Int(count) = counts.get(row)
-                && count > 1
-            {
-                let message = "more than one row returned by a subquery used as an expression";
-                return Err(carried(SqlError::new("21000", message)));
-            }
-        }
-        Ok(args.args.into_iter().next().expect("invariant: the value is the first argument"))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

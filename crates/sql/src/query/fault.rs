@@ -1,6 +1,7 @@
 //! What does a client hear of DataFusion's errors? Our own errors pass through it untouched; its own get their SQLSTATE here.
 
 use crate::error::SqlError;
+use crate::value::second_row;
 use datafusion::arrow::error::ArrowError;
 use datafusion::common::DataFusionError;
 
@@ -21,9 +22,7 @@ pub fn sql_error(error: DataFusionError) -> SqlError {
             .with_detail(first_line(what))
             .with_hint("The setting freshet.query_memory_mb limits what a query may hold; nothing is written to disk."),
         DataFusionError::NotImplemented(what) => not_supported(what),
-        DataFusionError::Execution(what) if what.contains("more than one row") => {
-            SqlError::new("21000", "more than one row returned by a subquery used as an expression")
-        }
+        DataFusionError::Execution(what) if what.contains("more than one row") => second_row(),
         DataFusionError::Plan(what) => not_supported(what),
         other => {
             let text = other.to_string();

@@ -9,7 +9,7 @@
 //! | AND, OR with a right side that may fail | [`Lazy`] |
 //! | a call of the evaluator on what another computes and may fail | one call, in which CASE and its like choose what is computed |
 
-use super::compute::{Computed, OnlyRow};
+use super::compute::Computed;
 use super::constants::shown;
 use super::lookup::IndexLookupJoin;
 use super::replace::{NodeOrder, Replace};
@@ -116,14 +116,7 @@ fn computed(expr: &Arc<dyn PhysicalExpr>) -> Option<(&ScalarFunctionExpr, &Compu
 
 /// Whether it may be an error, for some row.
 fn may_fail(expr: &Arc<dyn PhysicalExpr>) -> bool {
-    let fails = |e: &Arc<dyn PhysicalExpr>| match e.downcast_ref::<ScalarFunctionExpr>().map(|call| call.fun().inner())
-    {
-        Some(function) => match function.downcast_ref::<Computed>() {
-            Some(computed) => computed.expr().may_fail(),
-            None => function.downcast_ref::<OnlyRow>().is_some(),
-        },
-        None => false,
-    };
+    let fails = |e: &Arc<dyn PhysicalExpr>| computed(e).is_some_and(|(_, computed)| computed.expr().may_fail());
     expr.exists(|e| Ok(fails(e))).expect("invariant: looking at an expression does not fail")
 }
 

@@ -17,7 +17,7 @@
 
 use super::apply::{self, Applied, OuterValue};
 use super::cells::data_type;
-use super::compute::{Computed, OnlyRow};
+use super::compute::Computed;
 use super::convert::{Leaf, Leaves, call, common, infix, key, lit};
 use super::fault::sql_error;
 use super::fold::{Fold, Kind};
@@ -45,6 +45,7 @@ use crate::rows::Column;
 use crate::statistics::TableStatistics;
 use crate::value::Datum;
 use crate::value::cast::{CastContext, common_type, has_forms, without_modifier};
+use crate::value::function::Function;
 use crate::value::operator::{BinaryOp, BinaryOperator};
 use datafusion::catalog::default_table_source::provider_as_source;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
@@ -1865,7 +1866,7 @@ impl<'a> Planner<'a> {
             let (rel, per_row) = self.maybe_per_row(binder, query, scope, always)?;
             let &Output { ty, is_computed, .. } = only_column(&rel)?;
             let value = match per_row {
-                Some(per_row) => self.ask(binder, per_row, Vec::new(), rel.plan, apply::Kind::Scalar, ty)?,
+                Some(per_row) => self.scalar_per_row(binder, per_row, rel.plan, ty)?,
                 None => self.given(DfExpr::ScalarSubquery(subquery_of(self.nullable(rel)?.plan)), ty),
             };
             return Ok(self.noted(value, is_computed));
@@ -1889,8 +1890,24 @@ impl<'a> Planner<'a> {
             let plan = df(df(LogicalPlanBuilder::from(rel.plan.clone()).aggregate(none, vec![named(expr)]))?.build())?;
             Ok(DfExpr::ScalarSubquery(subquery_of(plan)))
         };
-        let only = call(OnlyRow::new(ty), vec![folded(value)?, folded(count)?]);
+        let only = self.only_row(ty, folded(value)?, folded(count)?);
         Ok(self.noted(self.given(only, ty), is_computed))
+    }
+
+    /// The value of a subquery that gave so many rows. It is the evaluator's to compute, which does so where CASE and its like ask for it.
+    fn only_row(&self, ty: Type, value: DfExpr, count: DfExpr) -> DfExpr {
+        let args = (0..2).map(|column| Expr::Cell { source: 0, column }).collect();
+        let only = Expr::Call { function: Box::new(Function::only_row(ty)), args };
+        call(Computed::new(only, 2, ty, self.env.clock.clone()), vec![value, count])
+    }
+
+    fn scalar_per_row(&self, binder: &Binder<'_>, per_row: PerRow, subplan: LogicalPlan, ty: Type) -> Bind<Bound> {
+        let name = self.unique("each");
+        let column = |at: usize| DfExpr::Column(DfColumn::new_unqualified(numbered_name(&name, at)));
+        let given = self.given(self.only_row(ty, column(0), column(1)), ty);
+        let pending = Pending::of(name, per_row, Some(subplan), apply::Kind::Scalar, vec![ty, Type::Int8]);
+        self.put_off(Pending { in_aggregate: binder.in_aggregate, ..pending })?;
+        Ok(given)
     }
 
     fn exists(&self, binder: &mut Binder<'_>, query: &ast::Query, negated: bool, scope: &Scope) -> Bind<Bound> {

@@ -46,6 +46,11 @@ pub(crate) fn float_underflow() -> SqlError {
     SqlError::new("22003", "value out of range: underflow")
 }
 
+/// Of a subquery that is to give a value.
+pub(crate) fn second_row() -> SqlError {
+    SqlError::new("21000", "more than one row returned by a subquery used as an expression")
+}
+
 pub(crate) fn division_by_zero() -> SqlError {
     SqlError::new("22012", "division by zero")
 }

@@ -242,7 +242,7 @@ impl FunctionId {
     /// As EXPLAIN shows it.
     pub fn shown(self) -> String {
         match self {
-            FunctionId::More(at) => more::entry(at).name.to_owned(),
+            FunctionId::More(at) => more::entry(at).name.trim_start_matches('\0').to_owned(),
             other => format!("{other:?}").to_lowercase(),
         }
     }
@@ -313,6 +313,13 @@ impl Function {
         arguments.resize(before.len() + items.len(), **element);
         let all: Vec<Value<'_>> = before.iter().copied().chain(items.iter().map(Datum::as_value)).collect();
         Function { id: of.id(), arguments: arguments.into(), result: self.result }.call_by(&all, clock)
+    }
+
+    /// The value of a subquery out of its first row's and how many rows it gave: 21000 for more than one, where the value is asked for.
+    #[cfg(feature = "query")]
+    pub fn only_row(ty: Type) -> Function {
+        let id = FunctionId::More(more::number_of("\0only_row"));
+        Function { id, arguments: [ty, Int8].into(), result: ty }
     }
 
     /// Of the operators that ask whether an address lies in a network: which argument is the address, and which the network.

@@ -30,6 +30,7 @@ mod tests;
 
 pub use datetime::DateStyle;
 pub(crate) use datetime::{BadDateStyle, is_read_by_clock};
+pub(crate) use fault::second_row;
 pub(crate) use function::{quoted_ident, quoted_literal};
 pub use interval::IntervalStyle;
 pub(crate) use json::write_string as write_json_string;

@@ -66,6 +66,12 @@ macro_rules! entries {
     (@is $which:ident $($other:ident)?) => { false };
 }
 
+/// The number of the function with this name, which has one signature.
+pub(super) fn number_of(name: &str) -> u16 {
+    let at = ENTRIES.iter().position(|entry| entry.name == name);
+    at.expect("the table has the functions that the code asks it for") as u16
+}
+
 pub(super) fn entry(at: u16) -> &'static Entry {
     &ENTRIES[usize::from(at)]
 }
@@ -237,6 +243,8 @@ entries! {
     // The extension's that makes keys.
     "uuid_generate_v4" () -> Uuid, text::gen_random_uuid, volatile;
     "uuid_nil" () -> Uuid, text::uuid_nil;
+    // A subquery's value and how many rows it gave. No text names it.
+    "\0only_row" (Text, Int8) -> Text, text::only_row, lenient;
     // Hashes.
     "hashtext" (Text) -> Int4, hash::of_bytes;
     "hashtextextended" (Text, Int8) -> Int8, hash::of_bytes;

@@ -4,7 +4,7 @@ use super::arguments::{Arguments, text};
 use super::math::chance;
 use crate::error::SqlError;
 use crate::value::array::Array;
-use crate::value::{Datum, pattern};
+use crate::value::{Datum, pattern, second_row};
 use freshet_engine::schema::Type;
 use sha2::Digest;
 use unicode_normalization::UnicodeNormalization;
@@ -485,6 +485,14 @@ pub(super) fn parse_ident(a: &Arguments<'_>) -> Result {
             None => return Err(wrong()),
         }
     }
+}
+
+/// 21000 for a second row.
+pub(super) fn only_row(a: &Arguments<'_>) -> Result {
+    if !a.is_null(1) && a.int(1) > 1 {
+        return Err(second_row());
+    }
+    Ok(Datum::from(a.values[0]))
 }
 
 pub(super) fn uuid_nil(_: &Arguments<'_>) -> Result {
