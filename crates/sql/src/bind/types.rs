@@ -10,7 +10,7 @@ use crate::value::pgtype::{self, LENGTH_MAX, UNLIMITED, name as type_name, secon
 use freshet_engine::catalog::{CollationId, EnumType, Schema};
 use freshet_engine::schema::{EnumId, OidKind, TimeKind, Type};
 use sqlparser::ast::{
-    ArrayElemTypeDef, CharacterLength, DataType, ExactNumberInfo, IntervalFields, ObjectName, TimezoneInfo,
+    ArrayElemTypeDef, CharacterLength, DataType, ExactNumberInfo, Ident, IntervalFields, ObjectName, TimezoneInfo,
 };
 use std::sync::Arc;
 
@@ -78,8 +78,24 @@ pub fn type_of(data_type: &DataType, schema: &Schema) -> Result<Type, SqlError> 
             Type::array_of(type_of(element, schema)?)
         }
         DataType::Custom(name, modifiers) => named(name, modifiers, schema)?,
-        other => return Err(SqlError::unsupported(format!("type {other}"))),
+        DataType::Int(Some(_))
+        | DataType::Integer(Some(_))
+        | DataType::BigInt(Some(_))
+        | DataType::SmallInt(Some(_)) => {
+            return Err(SqlError::new("42601", "syntax error at or near \"(\""));
+        }
+        other => foreign(other, schema)?,
     })
+}
+
+/// A word that is a type in other dialects: here it is one that a user has made, or none.
+fn foreign(data_type: &DataType, schema: &Schema) -> Result<Type, SqlError> {
+    let text = data_type.to_string().to_lowercase();
+    let word = text.split_once('(').map_or(text.as_str(), |(word, _)| word).trim_end();
+    if word.is_empty() || !word.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') {
+        return Err(SqlError::unsupported(format!("type {data_type}")));
+    }
+    named(&ObjectName::from(vec![Ident::new(word)]), &[], schema)
 }
 
 fn zoned(zone: &TimezoneInfo) -> bool {
@@ -204,6 +220,7 @@ fn named(name: &ObjectName, modifiers: &[String], schema: &Schema) -> Result<Typ
                 None => UNLIMITED,
             }));
         }
+        "nchar" => return Ok(Type::Char(checked_length("character", length()?.unwrap_or(1))?)),
         "varchar" => {
             return Ok(Type::Varchar(match length()? {
                 Some(n) => checked_length("character varying", n)?,

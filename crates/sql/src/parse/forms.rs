@@ -13,6 +13,7 @@
 //! | `CHECK (a > 0) NO INHERIT` | `CHECK (a > 0)`: nothing is inherited |
 //! | `ORDER BY x USING >` | `ORDER BY x DESC` |
 //! | `int ARRAY`, `varchar(9) ARRAY[3]` | `int[]`, `varchar(9)[3]` |
+//! | `NATIONAL CHARACTER (9)`, `NCHAR VARYING (9)` | `CHARACTER (9)`, `CHARACTER VARYING (9)` |
 //! | `pg_show_all_settings()` and its like | `pg_settings`, the view of what they give |
 //! | `f(a, VARIADIC b || c)` | `f(a, variadic(b || c))`, which PostgreSQL takes too |
 //! | `RANGE '1 day'::interval PRECEDING` | `RANGE ('1 day')::interval PRECEDING` |
@@ -54,6 +55,7 @@ struct Met {
     normal: bool,
     collation: bool,
     system_rows: bool,
+    national: bool,
 }
 
 impl Met {
@@ -80,6 +82,8 @@ impl Met {
                     Keyword::INCLUDE => met.include = true,
                     Keyword::COLLATION => met.collation = true,
                     Keyword::NFC | Keyword::NFD | Keyword::NFKC | Keyword::NFKD => met.normal = true,
+                    Keyword::NATIONAL => met.national = true,
+                    Keyword::NoKeyword if word.value.eq_ignore_ascii_case(NCHAR) => met.national = true,
                     Keyword::NoKeyword if view_behind(word).is_some() => met.system_rows = true,
                     _ => {}
                 },
@@ -92,10 +96,20 @@ impl Met {
     fn is_any(&self) -> bool {
         let Met { trim, substring, fetch, using, array, rows, signs, conflict, set_columns, table, interval, .. } =
             *self;
-        let Met { variadic, range, exclude, no, include, normal, collation, system_rows, .. } = *self;
+        let Met { variadic, range, exclude, no, include, normal, collation, system_rows, national, .. } = *self;
         let of_calls =
             system_rows || trim || substring || rows || variadic || range || interval || exclude || no || normal;
-        of_calls || fetch || using || array || signs || conflict || set_columns || table || include || collation
+        of_calls
+            || national
+            || fetch
+            || using
+            || array
+            || signs
+            || conflict
+            || set_columns
+            || table
+            || include
+            || collation
     }
 }
 
@@ -109,7 +123,7 @@ pub(super) fn with_plain_forms(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan>
         return tokens;
     }
     let mut tokens = super::mend::words_of(tokens);
-    let mends: [(bool, Mend); 19] = [
+    let mends: [(bool, Mend); 20] = [
         (met.signs, part_sign),
         (met.trim, trim),
         (met.substring, |tokens, at| substring(tokens, at)),
@@ -129,6 +143,7 @@ pub(super) fn with_plain_forms(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan>
         (met.normal, |tokens, at| normal_form(tokens, at)),
         (met.collation, collation_for),
         (met.system_rows, system_rows),
+        (met.national, national),
     ];
     for (_, mend) in mends.into_iter().filter(|(is_met, _)| *is_met) {
         // From the end, so that places before it stay.
@@ -199,6 +214,17 @@ fn part_sign(tokens: &mut Vec<TokenWithSpan>, at: usize) {
     let parts: Vec<Token> = std::iter::once(operator).chain(signs.chars().map(sign)).collect();
     let place = tokens[at].clone();
     tokens.splice(at..=at, parts.into_iter().map(|token| spanned(&place, token)));
+}
+
+const NCHAR: &str = "nchar";
+
+/// Every text is of the national characters. NCHAR alone is a type's name to the binder.
+fn national(tokens: &mut Vec<TokenWithSpan>, at: usize) {
+    match (word(tokens, at), word(tokens, at + 1)) {
+        (Keyword::NATIONAL, Keyword::CHAR | Keyword::CHARACTER) => drop(tokens.remove(at)),
+        (_, Keyword::VARYING) if is_word(tokens.get(at), NCHAR) => tokens[at].token = Token::make_keyword("CHARACTER"),
+        _ => {}
+    }
 }
 
 fn trim(tokens: &mut Vec<TokenWithSpan>, at: usize) {

@@ -4,8 +4,9 @@ use super::convert::Leaf;
 use super::from::{After, Entry};
 use super::plan::{FromRel, Planner, as_unsupported, df, int_of, refuse};
 use super::series::Series;
-use super::sets::{SetCall, is_set, set_name};
+use super::sets::{ONLY_RECORDS, SetCall, is_set, set_name};
 use crate::bind::from::{alias_parts, is_series, rename, within_from};
+use crate::bind::names::RelationName;
 use crate::bind::scope::{ScopeColumn, ScopeSource, fold};
 use crate::bind::types::type_of;
 use crate::bind::{Bind, Binder};
@@ -59,19 +60,28 @@ impl Planner<'_> {
         if rows_from(name) {
             return self.called_beside(binder, call, before, nulls);
         }
-        if !is_set(name) {
+        let populated = populated(name, args, binder.schema)?;
+        if !is_set(name) && populated.is_none() {
             return self.called_once(binder, call, before);
         }
         if !ordinality && is_series(name) && args.iter().all(is_whole_number) {
             return self.series(binder, name, args, alias);
         }
-        let defined = defined_columns(alias, binder.schema)?;
+        let mut defined = defined_columns(alias, binder.schema)?;
         let plain = alias.map(without_types);
         let (alias, names) = alias_parts(plain.as_ref()).map_err(as_unsupported)?;
-        let name = set_name(name).expect("it was asked above");
+        let own = name.0.last().and_then(|part| part.as_ident()).map(fold).unwrap_or_default();
+        let (name, args) = match populated {
+            Some((name, columns)) if defined.is_empty() => {
+                defined = columns;
+                (name.to_owned(), &args[1..])
+            }
+            Some(_) => return Err(SqlError::new("42601", ONLY_RECORDS).into()),
+            None => (set_name(name).expect("it was asked above"), args),
+        };
         let call =
             self.within(&before.sources, || self.set_call(binder, &name, args, ordinality, &defined, &before.scope))?;
-        let mut source = self.set_source(&call, &name, alias);
+        let mut source = self.set_source(&call, &own, alias);
         rename(&mut source, names)?;
         self.expanded(source, std::slice::from_ref(&call), before, nulls)
     }
@@ -90,8 +100,7 @@ impl Planner<'_> {
     fn called_once(&self, binder: &mut Binder<'_>, call: &Called<'_>, before: &FromRel) -> Bind<Entry> {
         let Called { name, args, ordinality, alias } = *call;
         if !defined_columns(alias, binder.schema)?.is_empty() {
-            let message = "a column definition list is only allowed for functions returning \"record\"";
-            return Err(SqlError::new("42601", message).into());
+            return Err(SqlError::new("42601", ONLY_RECORDS).into());
         }
         let (alias, names) = alias_parts(alias).map_err(as_unsupported)?;
         let list = ast::FunctionArgumentList { duplicate_treatment: None, args: args.to_vec(), clauses: Vec::new() };
@@ -189,6 +198,40 @@ impl Planner<'_> {
         let leaves = vec![Leaf::new(DfExpr::Column(column), ty)];
         Ok(Entry::of(df(plan.build())?, source, leaves))
     }
+}
+
+/// A function that gives rows of a relation's, which a null names: the one that gives the same of a definition list, and the list.
+type Populated = (&'static str, Vec<(String, Type)>);
+
+/// `jsonb_populate_recordset(NULL::t, document)`.
+fn populated(name: &ObjectName, args: &[FunctionArg], schema: &Schema) -> Bind<Option<Populated>> {
+    let name = name.to_string().to_lowercase();
+    let alike = match name.trim_start_matches("pg_catalog.") {
+        "json_populate_record" => "json_to_record",
+        "json_populate_recordset" => "json_to_recordset",
+        "jsonb_populate_record" => "jsonb_to_record",
+        "jsonb_populate_recordset" => "jsonb_to_recordset",
+        _ => return Ok(None),
+    };
+    let [FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(ast::Expr::Cast { expr, data_type, .. })), _] = args else {
+        return Ok(None);
+    };
+    let (ast::Expr::Value(value), ast::DataType::Custom(named, _)) = (expr.as_ref(), data_type) else {
+        return Ok(None);
+    };
+    let relation = RelationName::of(named)?;
+    let (table, view) = (relation.table(schema), relation.view(schema));
+    let columns = match (table, view) {
+        _ if value.value != ast::Value::Null => return Ok(None),
+        (Some(table), _) => {
+            table.def.columns.iter().filter(|column| column.is_visible()).map(|c| (c.name.clone(), c.ty)).collect()
+        }
+        (None, Some(view)) => {
+            view.def.columns.iter().map(|(name, ty)| (name.clone(), ty.unwrap_or(Type::Text))).collect()
+        }
+        (None, None) => return Ok(None),
+    };
+    Ok(Some((alike, columns)))
 }
 
 /// The columns of a definition list, `AS t(a int, b text)`.

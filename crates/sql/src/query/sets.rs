@@ -62,6 +62,9 @@ impl SetCall {
     }
 }
 
+/// 42601.
+pub const ONLY_RECORDS: &str = "a column definition list is only allowed for functions returning \"record\"";
+
 /// The name of a function as it is looked up, unless it is another schema's.
 pub fn set_name(name: &ObjectName) -> Option<String> {
     let names: Vec<String> = name.0.iter().filter_map(|part| part.as_ident()).map(fold).collect();
@@ -378,10 +381,7 @@ impl OutputSets {
 /// The function with the columns of a definition list.
 fn of_columns(name: &str, defined: &[(String, Type)]) -> std::result::Result<SetFunction, SqlError> {
     let types: Vec<Type> = defined.iter().map(|&(_, ty)| ty).collect();
-    SetFunction::with_columns(name, &types).ok_or_else(|| {
-        let message = "a column definition list is only allowed for functions returning \"record\"";
-        SqlError::new("42601", message)
-    })
+    SetFunction::with_columns(name, &types).ok_or_else(|| SqlError::new("42601", ONLY_RECORDS))
 }
 
 /// Columns of a call that a cell's number can tell apart.

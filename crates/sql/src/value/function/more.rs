@@ -67,6 +67,7 @@ macro_rules! entries {
 }
 
 /// The number of the function with this name, which has one signature.
+#[cfg(feature = "query")]
 pub(super) fn number_of(name: &str) -> u16 {
     let at = ENTRIES.iter().position(|entry| entry.name == name);
     at.expect("the table has the functions that the code asks it for") as u16
