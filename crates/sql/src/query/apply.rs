@@ -606,7 +606,7 @@ impl Run {
         Inner::Rows(Arc::new(vec![vec![Datum::Null; self.of.applied.types.len()]]))
     }
 
-    fn come_to(&self, mut rows: Vec<Vec<Datum>>) -> Result<Inner, SqlError> {
+    fn come_to(&self, rows: Vec<Vec<Datum>>) -> Result<Inner, SqlError> {
         Ok(match &self.of.applied.kind {
             Kind::Row if rows.len() > 1 => return Err(second_row()),
             // Whether a second row matters is for whoever wants the value.
