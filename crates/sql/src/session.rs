@@ -765,6 +765,9 @@ impl Session {
         bytes: usize,
         read: impl FnOnce(&mut Session) -> Result<T, SqlError>,
     ) -> Result<T, SqlError> {
+        if !parse::wanted::is_long(bytes) {
+            return read(self);
+        }
         let cancelled = self.interrupt.cancelled.clone();
         // A block's time runs already.
         let deadline = match self.doing {
@@ -774,7 +777,7 @@ impl Session {
                 self.statement_timeout().map(|limit| Instant::now() + limit)
             }
         };
-        parse::wanted::while_wanted(bytes, (&cancelled, deadline), || read(self))
+        parse::wanted::while_wanted(&cancelled, deadline, || read(self))
     }
 
     /// Splits a simple-protocol script at its semicolons; each piece is prepared just before it runs.

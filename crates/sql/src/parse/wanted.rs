@@ -40,15 +40,17 @@ impl Drop for Before {
     }
 }
 
-/// Reads a text of so many bytes, which is wanted until the flag is set or the time is over.
+/// Whether a text of so many bytes takes so long to read that somebody may not want it any more.
+pub fn is_long(bytes: usize) -> bool {
+    bytes >= LONG_TEXT_BYTES
+}
+
+/// Reads a long text, which is wanted until the flag is set or the time is over.
 pub fn while_wanted<T>(
-    bytes: usize,
-    (cancelled, deadline): (&Arc<AtomicBool>, Option<Instant>),
+    cancelled: &Arc<AtomicBool>,
+    deadline: Option<Instant>,
     read: impl FnOnce() -> Result<T, SqlError>,
 ) -> Result<T, SqlError> {
-    if bytes < LONG_TEXT_BYTES {
-        return read();
-    }
     let reading = Reading { cancelled: cancelled.clone(), deadline };
     let _before = Before(READING.replace(Some(reading)), UNWANTED.replace(None));
     let read = read();
