@@ -145,7 +145,8 @@ impl Binder<'_> {
             return from.add(source, Some(Access::Series(bounds)));
         }
         let own = name.0.last().and_then(|part| part.as_ident()).map(fold).unwrap_or_default();
-        if SetFunction::exists(&own) || alias.is_some_and(|alias| alias.columns.iter().any(|c| c.data_type.is_some())) {
+        let is_set = SetFunction::exists(&own) || SetFunction::of_named_columns(&own).is_some();
+        if is_set || alias.is_some_and(|alias| alias.columns.iter().any(|c| c.data_type.is_some())) {
             return not_compiled(format!("the function {name} in FROM"));
         }
         let (value, ty) = self.called_once(name, args)?;

@@ -84,6 +84,17 @@ impl RowFunction {
         named(name).is_some()
     }
 
+    /// Of a function that gives rows of a relation's: the one that gives the same of columns that the statement names.
+    pub fn of_named_columns(name: &str) -> Option<&'static str> {
+        Some(match name {
+            "json_populate_record" => "json_to_record",
+            "json_populate_recordset" => "json_to_recordset",
+            "jsonb_populate_record" => "jsonb_to_record",
+            "jsonb_populate_recordset" => "jsonb_to_recordset",
+            _ => return None,
+        })
+    }
+
     /// A function whose rows have the columns that the statement gives them; their keys are its last argument.
     pub fn with_columns(name: &str, types: &[Type]) -> Option<RowFunction> {
         let gives = named(name).filter(|gives| matches!(gives, Gives::Record { .. }))?;
