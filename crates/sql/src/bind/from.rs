@@ -13,6 +13,7 @@ use crate::parse::{call_of, columns_and_alias};
 use crate::rows::Column;
 use crate::value::Datum;
 use crate::value::cast::CastContext;
+use crate::value::function::rows::RowFunction;
 use crate::value::operator::BinaryOp;
 use crate::value::set::SetFunction;
 use freshet_engine::catalog::Table;
@@ -145,7 +146,7 @@ impl Binder<'_> {
             return from.add(source, Some(Access::Series(bounds)));
         }
         let own = name.0.last().and_then(|part| part.as_ident()).map(fold).unwrap_or_default();
-        let is_set = SetFunction::exists(&own) || SetFunction::of_named_columns(&own).is_some();
+        let is_set = SetFunction::exists(&own) || RowFunction::of_named_columns(&own).is_some();
         if is_set || alias.is_some_and(|alias| alias.columns.iter().any(|c| c.data_type.is_some())) {
             return not_compiled(format!("the function {name} in FROM"));
         }

@@ -14,7 +14,7 @@ use crate::error::SqlError;
 use crate::expr::Expr;
 use crate::parse::{call_of, rows_from};
 use crate::value::Datum;
-use crate::value::function::rows::RowFunction as SetFunction;
+use crate::value::function::rows::RowFunction;
 use datafusion::catalog::default_table_source::provider_as_source;
 use datafusion::common::{Column as DfColumn, NullHandling, TableReference};
 use datafusion::logical_expr::{Expr as DfExpr, LogicalPlanBuilder};
@@ -207,7 +207,7 @@ type Populated = (&'static str, Vec<(String, Type)>);
 /// `jsonb_populate_recordset(NULL::t, document)`.
 fn populated(name: &ObjectName, args: &[FunctionArg], schema: &Schema) -> Bind<Option<Populated>> {
     let name = name.to_string().to_lowercase();
-    let Some(alike) = SetFunction::of_named_columns(name.trim_start_matches("pg_catalog.")) else { return Ok(None) };
+    let Some(alike) = RowFunction::of_named_columns(name.trim_start_matches("pg_catalog.")) else { return Ok(None) };
     let [FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(ast::Expr::Cast { expr, data_type, .. })), _] = args else {
         return Ok(None);
     };
