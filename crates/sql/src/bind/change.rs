@@ -406,7 +406,7 @@ impl Binder<'_> {
         scope: &Scope,
         is_updated: bool,
     ) -> Bind<(Option<Returning>, bool)> {
-        let around = self.xmax.replace(Xmax { is_updated, is_asked: false });
+        let around = self.xmax.replace(Xmax { of: table.id, is_updated, is_asked: false });
         let returning = self.returning_of_insert(items, table, scope);
         let xmax = std::mem::replace(&mut self.xmax, around);
         Ok((returning?, xmax.is_some_and(|xmax| xmax.is_asked)))

@@ -249,7 +249,7 @@ impl Binder<'_> {
         if let Some(table) = scope.tableoid(None, &name)? {
             return Ok(table_oid(table));
         }
-        if let Some(xmax) = self.xmax_of_new_row(&name) {
+        if let Some(xmax) = self.xmax_of_new_row(&name, scope) {
             return Ok(xmax);
         }
         let outer = self.outer_column(std::slice::from_ref(&name), None, error);
@@ -296,7 +296,7 @@ impl Binder<'_> {
             Ok(found) => Ok(self.column(found, scope)),
             Err(error) => match scope.tableoid(Some(source), column)? {
                 Some(table) => Ok(table_oid(table)),
-                None => match self.xmax_of_new_row(column).filter(|_| scope.source_named(source).is_ok()) {
+                None => match self.xmax_of_new_row(column, scope).filter(|_| scope.source_named(source).is_ok()) {
                     Some(xmax) => Ok(xmax),
                     None => self.outer_column(names, Some(source), error),
                 },
@@ -305,8 +305,10 @@ impl Binder<'_> {
     }
 
     /// What `(xmax = 0)` asks, the usual way to find out whether an upsert inserted.
-    fn xmax_of_new_row(&mut self, name: &str) -> Option<Bound> {
-        let xmax = self.xmax.as_mut().filter(|_| name == "xmax")?;
+    fn xmax_of_new_row(&mut self, name: &str, scope: &Scope) -> Option<Bound> {
+        // Not where a subquery's own sources are asked.
+        let of = scope.sources.first().and_then(|source| source.table.as_ref()).map(|table| table.id);
+        let xmax = self.xmax.as_mut().filter(|xmax| name == "xmax" && of == Some(xmax.of))?;
         xmax.is_asked = true;
         let value = if xmax.is_updated { Expr::Env(EnvValue::Xid) } else { Expr::Const(Datum::Int(0)) };
         Some(Bound::new(value, Type::Oid(OidKind::Xid)))
@@ -419,6 +421,9 @@ impl Binder<'_> {
         if let Some(symbol) = operator_function(op) {
             let (left, right) = (self.bind(left, scope)?, self.bind(right, scope)?);
             let left = if matches!(symbol, "~" | "~*" | "!~" | "!~*") { self.with_blanks(left)? } else { left };
+            if symbol == "&&" && left.ty.is_none() && right.ty.is_none() {
+                return Err(SqlError::new("42725", "operator is not unique: unknown && unknown").into());
+            }
             return self.call_bound(symbol, vec![left, right]);
         }
         let op = match op {
@@ -1412,6 +1417,7 @@ fn nullif_type(left: Type, right: Type) -> Type {
     match (left, right) {
         _ if cast::is_integer(left) && cast::is_numeric(right) => NUMERIC,
         _ if (cast::is_integer(left) || cast::is_numeric(left)) && cast::is_float(right) => Type::Float8,
+        (Type::Network(NetworkKind::Cidr), _) => Type::Network(NetworkKind::Inet),
         _ => left,
     }
 }

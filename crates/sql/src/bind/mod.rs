@@ -114,6 +114,7 @@ pub struct Mark {
 /// `xmax` of a new row: nobody's where it was inserted, the transaction's where ON CONFLICT updated a row that was there, for which it was locked.
 #[derive(Clone, Copy)]
 pub(crate) struct Xmax {
+    pub of: TableId,
     pub is_updated: bool,
     pub is_asked: bool,
 }

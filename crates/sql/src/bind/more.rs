@@ -11,7 +11,7 @@ use crate::value::interval::{self, Fields, Limit, Unit};
 use crate::value::operator::{BinaryOp, BinaryOperator};
 use crate::value::pgtype::{name as type_name, second_digits};
 use crate::value::{self, Datum};
-use freshet_engine::schema::{SystemKind, Type};
+use freshet_engine::schema::{NetworkKind, SystemKind, Type};
 use sqlparser::ast::{
     self, AccessExpr, BinaryOperator as Symbol, DateTimeField, FunctionArg, FunctionArgExpr, FunctionArgOperator,
     FunctionArguments, Subscript,
@@ -572,6 +572,7 @@ impl Binder<'_> {
                     let message = format!("could not find array type for data type {}", type_name(ty));
                     return Err(SqlError::new("42704", message).into());
                 }
+                Some(Type::Network(NetworkKind::Cidr)) => Type::Network(NetworkKind::Inet),
                 Some(ty) => value::cast::without_modifier(ty),
             },
             Some(_) => return Err(SqlError::new("42809", "op ANY/ALL (array) requires array on right side").into()),

@@ -730,6 +730,8 @@ fn symbol_of(op: &Symbol) -> Option<&'static str> {
         Symbol::ArrowAt => "<@",
         Symbol::Question => "?",
         Symbol::PGOverlap => "&&",
+        Symbol::Custom(symbol) if symbol == "<<=" => "<<=",
+        Symbol::Custom(symbol) if symbol == ">>=" => ">>=",
         _ => return None,
     })
 }

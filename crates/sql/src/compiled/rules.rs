@@ -20,7 +20,7 @@ use crate::expr::{Expr, Frame, evaluate, truth};
 use crate::value::{self, Datum, cast};
 use freshet_engine::catalog::{Action, Index, Schema, Table, TableId};
 use freshet_engine::ids::RowId;
-use freshet_engine::schema::{Row, Type, Value};
+use freshet_engine::schema::{NetworkKind, Row, Type, Value};
 use freshet_engine::txn::{Error, Locked, Stop, Strength};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -492,7 +492,8 @@ fn as_stored(from: Type, datum: &Datum, to: Type) -> Option<Datum> {
         return Some(datum.clone());
     }
     let integer = |ty| matches!(ty, Type::Int2 | Type::Int4 | Type::Int8);
-    if integer(from) && integer(to) {
+    let network = |ty| matches!(ty, Type::Network(NetworkKind::Inet | NetworkKind::Cidr));
+    if integer(from) && integer(to) || network(from) && network(to) {
         return Some(datum.clone());
     }
     let trimmed = matches!(to, Type::Char(_)).then(|| without_blanks(datum));

@@ -16,7 +16,7 @@ use freshet_engine::catalog::{
     Action, ColumnDef, ColumnRole, Constraint, ConstraintKind, ForeignKey, IndexDef, IndexId, Schema, Table, TableDef,
     TableId,
 };
-use freshet_engine::schema::{Row, Type};
+use freshet_engine::schema::{NetworkKind, Row, Type};
 use sqlparser::ast::{
     self, CheckConstraint, ConstraintCharacteristics, ConstraintReferenceMatchKind, DeferrableInitial,
     ForeignKeyConstraint, Ident, ReferentialAction,
@@ -371,9 +371,11 @@ fn check_count(there: usize, here: usize) -> Result<(), SqlError> {
 
 fn check_comparable(key: &str, a: Type, a_name: &str, b: Type, b_name: &str) -> Result<(), SqlError> {
     let text = |ty| matches!(ty, Type::Text | Type::Varchar(_) | Type::Char(_));
+    let network = |ty| matches!(ty, Type::Network(NetworkKind::Inet | NetworkKind::Cidr));
     let comparable = cast::without_modifier(a) == cast::without_modifier(b)
         || (text(a) && text(b))
         || cast::context(a, b) == Some(cast::CastContext::Implicit)
+        || (network(a) && network(b))
         || (cast::is_integer(a) && cast::is_integer(b))
         || (cast::is_float(a) && cast::is_float(b));
     if comparable {

@@ -366,7 +366,7 @@ fn environment(what: EnvValue, env: &Env) -> Scalar<'_> {
         EnvValue::BackendPid => Value::Int(i64::from(env.backend_pid)),
         EnvValue::TransactionId => env.transaction_id().map_or(Value::Null, Value::Int),
         EnvValue::TransactionIdIfAssigned => env.assigned_transaction_id().map_or(Value::Null, Value::Int),
-        EnvValue::Xid => Value::Int(env.transaction_id().map_or(1, |number| i64::from(number as u32).max(1))),
+        EnvValue::Xid => Value::Int(env.transaction_id().map_or(1, |number| (number & i64::from(i32::MAX)).max(1))),
         EnvValue::ServerAddress => address(env.ends.as_ref().map(|ends| &ends.server)),
         EnvValue::ServerPort => port(env.ends.as_ref().map(|ends| &ends.server)),
         EnvValue::ClientAddress => address(env.ends.as_ref().map(|ends| &ends.client)),

@@ -57,7 +57,7 @@ pub enum EnvValue {
     BackendPid,
     TransactionId,
     TransactionIdIfAssigned,
-    /// The transaction's number in 32 bits, as rows would carry it: never 0.
+    /// The transaction's number in 31 bits, as rows would carry it: an integer to who casts it, never 0.
     Xid,
     ServerAddress,
     ServerPort,

@@ -18,7 +18,12 @@ use sqlparser::parser::{Parser, ParserError};
 use sqlparser::tokenizer::Token;
 use std::any::TypeId;
 
-/// An operator of addresses, with an array behind it.
+fn begins_query(parser: &Parser) -> bool {
+    matches!(&parser.peek_token_ref().token, Token::Word(word)
+        if matches!(word.keyword, Keyword::SELECT | Keyword::WITH | Keyword::VALUES | Keyword::TABLE))
+}
+
+/// An operator of addresses, with an array or a query behind it.
 fn quantified_operator(parser: &Parser) -> Option<BinaryOperator> {
     let op = match &parser.peek_token_ref().token {
         Token::ShiftLeft => BinaryOperator::PGBitwiseShiftLeft,
@@ -34,8 +39,7 @@ fn quantified_operator(parser: &Parser) -> Option<BinaryOperator> {
         _ => Keyword::NoKeyword,
     };
     let is_quantified = matches!(word(1), Keyword::ANY | Keyword::SOME | Keyword::ALL)
-        && parser.peek_nth_token_ref(2).token == Token::LParen
-        && !matches!(word(3), Keyword::SELECT | Keyword::WITH | Keyword::VALUES);
+        && parser.peek_nth_token_ref(2).token == Token::LParen;
     is_quantified.then_some(op)
 }
 
@@ -71,7 +75,10 @@ impl Grammar {
         parser.advance_token();
         let keyword = parser.expect_one_of_keywords(&[Keyword::ANY, Keyword::SOME, Keyword::ALL])?;
         parser.expect_token(&Token::LParen)?;
-        let right = Box::new(parser.parse_expr()?);
+        let right = Box::new(match begins_query(parser) {
+            true => Expr::Subquery(parser.parse_query()?),
+            false => parser.parse_expr()?,
+        });
         parser.expect_token(&Token::RParen)?;
         let (left, is_some) = (Box::new(left.clone()), keyword == Keyword::SOME);
         Ok(match keyword {

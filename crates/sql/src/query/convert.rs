@@ -28,7 +28,7 @@ use datafusion::common::tree_node::TreeNode;
 use datafusion::logical_expr::expr::{Cast, InList, ScalarFunction};
 use datafusion::logical_expr::utils::{conjunction, disjunction};
 use datafusion::logical_expr::{BinaryExpr, Expr as DfExpr, Operator, ScalarUDF, ScalarUDFImpl};
-use freshet_engine::schema::{Type, Value};
+use freshet_engine::schema::{NetworkKind, Type, Value};
 use std::sync::Arc;
 
 /// What columns and placeholders stand for, and what parameters are bound to.
@@ -338,7 +338,9 @@ impl Leaves<'_> {
         let (own, other) = (from.as_array(), to.as_array());
         let is_array = matches!(own, Type::Array(_)) || matches!(other, Type::Array(_));
         let is_cut = matches!(to, Type::Name | Type::CharByte);
-        let is_other = (is_array || is_cut) && !same_base(own, other);
+        // As do addresses, of which only a cidr is an inet as it stands.
+        let is_address = matches!((own, other), (Type::Network(a), Type::Network(b)) if (a, b) != (NetworkKind::Cidr, NetworkKind::Inet));
+        let is_other = (is_array || is_cut || is_address) && !same_base(own, other);
         if (data_type(from) == data_type(to) && !loses_blanks && !is_other) || (is_integer(from) && is_integer(to)) {
             return self.convert(expr, to);
         }

@@ -2546,6 +2546,11 @@ fn quantified_op(op: &ast::BinaryOperator) -> Bind<BinaryOp> {
         B::PGRegexNotMatch => BinaryOp::NotRegex,
         B::PGRegexIMatch => BinaryOp::RegexFold,
         B::PGRegexNotIMatch => BinaryOp::NotRegexFold,
+        B::PGBitwiseShiftLeft => BinaryOp::Within,
+        B::PGBitwiseShiftRight => BinaryOp::Contains,
+        B::PGOverlap => BinaryOp::Overlaps,
+        B::Custom(symbol) if symbol == "<<=" => BinaryOp::WithinOrEqual,
+        B::Custom(symbol) if symbol == ">>=" => BinaryOp::ContainsOrEqual,
         other => return refuse(format!("{other} with a subquery")),
     })
 }

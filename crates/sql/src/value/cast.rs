@@ -332,7 +332,11 @@ fn to_text_type(from: Type, value: &Value<'_>, to: Type, explicit: bool, clock: 
         Value::Bytes(bytes) if is_text(from) => limited(bytes),
         _ => {
             let mut bytes = Vec::new();
-            write_as_text(from, value, clock, &mut bytes);
+            match to {
+                // By the output function, which shows a host without its mask.
+                Type::Name | Type::CharByte if from != Type::Bool => text::write(from, value, clock, &mut bytes),
+                _ => write_as_text(from, value, clock, &mut bytes),
+            }
             limited(&bytes)
         }
     }

@@ -618,8 +618,7 @@ fn resolve_networks(left: Option<Type>, right: Option<Type>) -> Resolution {
     if !left.is_none_or(is_network) || !right.is_none_or(is_network) {
         return Err(Refusal::DoesNotExist);
     }
-    let inet = Type::Network(NetworkKind::Inet);
-    Ok(Resolved { left: inet, right: inet, result: Type::Bool, kernel: Kernel::Network })
+    Ok(Resolved { left: INET, right: INET, result: Type::Bool, kernel: Kernel::Network })
 }
 
 fn resolve_comparison(op: BinaryOp, left: Option<Type>, right: Option<Type>) -> Resolution {
@@ -627,6 +626,9 @@ fn resolve_comparison(op: BinaryOp, left: Option<Type>, right: Option<Type>) -> 
         None => (Type::Text, Type::Text),
         // Only `char` has operators of its own among the text types.
         Some((_, b)) if left.is_none() && matches!(b, Type::Varchar(_)) => (Type::Text, b),
+        // And only inet of the networks.
+        Some((_, b)) if left.is_none() && b == CIDR => (INET, b),
+        Some((a, _)) if right.is_none() && a == CIDR => (a, INET),
         Some((a, _)) if right.is_none() && matches!(a, Type::Varchar(_)) => (a, Type::Text),
         Some(pair) => pair,
     };
@@ -694,6 +696,9 @@ fn resolve_oids(op: BinaryOp, left: (Option<Type>, Type), right: (Option<Type>, 
 fn is_stored(ty: Type) -> bool {
     matches!(ty, Type::Numeric { .. })
 }
+
+const INET: Type = Type::Network(NetworkKind::Inet);
+const CIDR: Type = Type::Network(NetworkKind::Cidr);
 
 /// Whose values are compared whichever of the two types each has.
 fn is_network(ty: Type) -> bool {
