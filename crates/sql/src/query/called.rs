@@ -72,8 +72,10 @@ impl Planner<'_> {
         let plain = alias.map(without_types);
         let (alias, names) = alias_parts(plain.as_ref()).map_err(as_unsupported)?;
         let own = name.0.last().and_then(|part| part.as_ident()).map(fold).unwrap_or_default();
+        let mut relations = Vec::new();
         let (name, args) = match populated {
             Some((name, columns)) if defined.is_empty() => {
+                relations = columns.iter().map(|(name, _)| name.clone()).collect();
                 defined = columns;
                 (name.to_owned(), &args[1..])
             }
@@ -83,6 +85,7 @@ impl Planner<'_> {
         let call =
             self.within(&before.sources, || self.set_call(binder, &name, args, ordinality, &defined, &before.scope))?;
         let mut source = self.set_source(&call, &own, alias);
+        rename(&mut source, relations)?;
         rename(&mut source, names)?;
         self.expanded(source, std::slice::from_ref(&call), before, nulls)
     }
