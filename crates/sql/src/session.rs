@@ -34,7 +34,7 @@ pub use role::Audited;
 pub use watch::{Slow, SlowLog};
 
 use crate::activity::{Ask, Member};
-use crate::bind::names::{enter_database, is_temporary, is_temporary_of};
+use crate::bind::names::{enter_database, is_database_named, is_temporary, is_temporary_of};
 pub use crate::cache::Prepared;
 use crate::cache::StatementCache;
 use crate::catalog::{Catalog, Known, SessionFacts};
@@ -645,7 +645,7 @@ impl Session {
         let known = Some(&self.cache.statistics);
         let mut routed = route_by(sql, &path_schema, types, forced, known, access.as_ref())?;
         // Which road is shown depends on how large tables are now.
-        let is_fleeting = matches!(routed.plan, Plan::Named(_) | Plan::Explain(_));
+        let is_fleeting = matches!(routed.plan, Plan::Named(_) | Plan::Explain(_)) || is_database_named();
         if let Plan::Named(named) = &routed.plan {
             (routed.columns, routed.parameters) = self.shape_of_named(named, types)?;
         }
@@ -760,7 +760,7 @@ impl Session {
     }
 
     /// Reads a text of so many bytes, until somebody cancels it or its time is over.
-    fn while_wanted<T>(
+    pub(super) fn while_wanted<T>(
         &mut self,
         bytes: usize,
         read: impl FnOnce(&mut Session) -> Result<T, SqlError>,

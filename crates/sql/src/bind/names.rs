@@ -6,7 +6,7 @@ use crate::error::SqlError;
 use crate::parse::span_position;
 use freshet_engine::catalog::{Index, NamespaceId, Schema, Sequence, Table, TableId, View};
 use sqlparser::ast::{Ident, ObjectName, ObjectNamePart, Spanned, Visit, visit_relations};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -30,15 +30,23 @@ impl std::fmt::Display for RelationName {
 thread_local! {
     /// What the session of the statement that this thread plans or runs calls the database.
     static DATABASE: RefCell<String> = const { RefCell::new(String::new()) };
+    /// A name began with it since.
+    static IS_NAMED: Cell<bool> = const { Cell::new(false) };
 }
 
 /// From here on this thread takes names that begin with this database's.
 pub fn enter_database(name: &str) {
+    IS_NAMED.set(false);
     DATABASE.with_borrow_mut(|database| {
         if database != name {
             name.clone_into(database);
         }
     });
+}
+
+/// Whether a name began with the database's since it was entered: to a session that calls it otherwise the statement is none.
+pub fn is_database_named() -> bool {
+    IS_NAMED.get()
 }
 
 /// Leaves the database's name out before a schema's. 0A000 for another's.
@@ -51,6 +59,7 @@ pub fn within_database(parts: &mut Vec<String>, named: usize) -> Result<(), SqlE
         let message = format!("cross-database references are not implemented: {name}");
         return Err(SqlError::new("0A000", message));
     }
+    IS_NAMED.set(true);
     parts.remove(0);
     Ok(())
 }

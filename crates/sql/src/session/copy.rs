@@ -204,7 +204,7 @@ impl Session {
     /// Plans another statement for this one, in the schema that it sees.
     pub(super) fn plan_in_transaction(&mut self, sql: &str, types: &[Option<Type>]) -> Result<Arc<Prepared>, SqlError> {
         let schema = self.schema_to_plan_by();
-        self.plan(sql, types, &schema)
+        self.while_wanted(sql.len(), |session| session.plan(sql, types, &schema))
     }
 
     // ---- in
