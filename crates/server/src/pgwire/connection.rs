@@ -73,8 +73,9 @@ const HANG_UP_LOOK: Duration = Duration::from_millis(100);
 /// Between two looks whether a snapshot was ended.
 const SNAPSHOT_LOOK: Duration = Duration::from_millis(100);
 
-/// How soon a thread that reads a long text is told again that nobody wants it.
-const CANCELLED_AGAIN: Duration = Duration::from_millis(20);
+/// How often a thread that takes a long message is told that nobody wants it, if that is so: who begins to read, or to run, takes what was said before
+/// for another's.
+const TAKING_LOOK: Duration = Duration::from_millis(20);
 
 /// After so many turns in a row of one session its worker flushes for it: two switches of threads cost as much as half a flush, and a session that comes
 /// now and then waits at most once in as many turns for a flush that is not its own.
@@ -424,7 +425,7 @@ impl Connection {
         let mut conversation = self.conversation.take().expect("invariant: it has just said that the message is long");
         let mut input = std::mem::take(&mut self.input);
         let cancelled = conversation.session().cancel_flag();
-        let mut again = None;
+        let mut look = Box::pin(tokio::time::sleep(TAKING_LOOK));
         let mut taking = self.shared.long.run(move || {
             let mut output = Output::default();
             conversation.session().set_waits_inline(false);
@@ -432,16 +433,15 @@ impl Connection {
             (conversation, input, output, progress)
         });
         let taken = poll_fn(|cx| {
-            let signal = &self.membership.signal;
-            signal.register(cx.waker());
-            let mut is_over = signal.is_set(Request::Cancel) || signal.is_set(Request::Terminate);
-            // A client that is gone without answers to take is noticed behind the message.
+            self.membership.signal.register(cx.waker());
+            let mut is_over = self.membership.signal.is_set(Request::Cancel);
             is_over |= self.poll_output(Travels::Now, cx).is_err();
+            while look.as_mut().poll(cx).is_ready() {
+                look.as_mut().reset(tokio::time::Instant::now() + TAKING_LOOK);
+                is_over |= self.line.borrow().socket.has_hung_up();
+            }
             if is_over {
-                // Once more after a while: who begins to read, or to run, takes what was said before for another's.
                 cancelled.store(true, Ordering::Relaxed);
-                let said_again = again.insert(Box::pin(tokio::time::sleep(CANCELLED_AGAIN)));
-                let _ = said_again.as_mut().poll(cx);
             }
             Pin::new(&mut taking).poll(cx)
         });
