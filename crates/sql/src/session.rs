@@ -1299,6 +1299,8 @@ impl Session {
         parameters: &[Datum],
         rows: &mut RowSet,
     ) -> Result<Step, SqlError> {
+        // What is bound as it runs.
+        enter_database(&self.env.database);
         if self.inner.is_read_only() {
             let own = self.temporary_changed_by(statement);
             self.inner.permit_own_changes(own);
@@ -1724,7 +1726,6 @@ impl Session {
         rows: &mut RowSet,
     ) -> Result<Step, SqlError> {
         self.interrupt.limit_inline(None);
-        enter_database(&self.env.database);
         let path = self.path(self.inner.schema());
         let mut temporary = self.temporary.clone();
         let definer = Definer {

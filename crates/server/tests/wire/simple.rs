@@ -59,6 +59,16 @@ fn what_one_session_defines_by_the_databases_name_another_reads_by_its_own() {
     assert_eq!(other.value("select sum(count) from named.counted"), "3");
     assert_eq!(other.value("insert into other.named.t (v) values (7) returning other.named.t.id + w"), "11");
     assert_eq!(other.sqlstate("insert into named.t (v) values (0)"), "23514");
+    // Whichever thread plans and runs it, and what that has planned before.
+    let joined = |of: &str| format!("select count(*) from {of}.named.t a full join {of}.named.t b on a.v < b.v");
+    for _ in 0..100 {
+        client.send(&query(&joined("test")));
+        other.send(&query(&joined("other")));
+        for session in [&mut client, &mut other] {
+            let replies = session.until_ready();
+            assert!(replies.contains(&Reply::Complete("SELECT 1".into())), "{replies:?}");
+        }
+    }
 }
 
 /// The statement before it may hold its worker for a moment only; that is over for one which runs elsewhere.

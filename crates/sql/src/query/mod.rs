@@ -96,7 +96,7 @@ mod window;
 mod with;
 
 use crate::bind::expr::SessionLiteral;
-use crate::bind::names::tables_below;
+use crate::bind::names::{enter_database, tables_below};
 use crate::bind::{Binder, Refusal};
 use crate::catalog::Known;
 use crate::compiled::Halt;
@@ -217,6 +217,10 @@ fn bind(
     let highest = highest_parameter(statement);
     if highest > parameters.len() {
         return Err(Unbound::Parameters(highest));
+    }
+    if !env.database.is_empty() {
+        // A session's: it runs, on whatever thread.
+        enter_database(&env.database);
     }
     let mut planner = Planner::new(parameters, env, reader);
     planner.per_row = ways.per_row.get();

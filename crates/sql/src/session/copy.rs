@@ -10,6 +10,7 @@
 //! again, like any statement.
 
 use super::{On, Outcome, Pending, Session, Step, Wait, done};
+use crate::bind::names::enter_database;
 use crate::cache::Prepared;
 use crate::charge::Charge;
 use crate::compiled::{Halt, Run, Scratch, change, rules};
@@ -173,6 +174,7 @@ impl Session {
         rows: &mut RowSet,
     ) -> Result<Step, SqlError> {
         self.interrupt.cancelled.store(false, Ordering::Relaxed);
+        enter_database(&self.env.database);
         let started = match plan.as_ref() {
             CopyPlan::From { .. } => self.start_copy_in(statement, plan),
             CopyPlan::Table { .. } => self.start_copy_table(statement, plan),

@@ -8,7 +8,7 @@
 
 use super::listed::{ListedCursor, ListedStatement};
 use super::{Block, CommandTag, Outcome, Session, Step, done, is_same_row, now};
-use crate::bind::names::RelationName;
+use crate::bind::names::{RelationName, enter_database};
 use crate::bind::query::has_group_by;
 use crate::bind::types::type_of;
 use crate::bind::{Binder, Refusal, scope::Scope};
@@ -449,6 +449,7 @@ impl Session {
         self.read_clock();
         let schema = self.schema_to_plan_by();
         let schema = self.named(&schema);
+        enter_database(&self.env.database);
         let mut binder = Binder::new(sql, &schema, &[]);
         let mut values = Vec::with_capacity(wanted.len());
         for (i, (argument, &ty)) in arguments.iter().zip(wanted).enumerate() {
@@ -641,6 +642,7 @@ impl Session {
             return None;
         };
         let schema = self.schema_to_plan_by();
+        enter_database(&self.env.database);
         let table = Binder::new(sql, &self.named(&schema), &[]).table(name).ok()?;
         let primary = table.indexes.iter().find(|index| index.def.primary)?;
         let columns = primary.def.columns.iter().map(|key| table.def.columns[usize::from(key.column)].name.clone());
