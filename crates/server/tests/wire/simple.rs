@@ -59,14 +59,20 @@ fn what_one_session_defines_by_the_databases_name_another_reads_by_its_own() {
     assert_eq!(other.value("select sum(count) from named.counted"), "3");
     assert_eq!(other.value("insert into other.named.t (v) values (7) returning other.named.t.id + w"), "11");
     assert_eq!(other.sqlstate("insert into named.t (v) values (0)"), "23514");
-    // Whichever thread plans and runs it, and what that has planned before.
+    // Whichever thread plans and runs it, and what that has planned before: more sessions than there are workers.
     let joined = |of: &str| format!("select count(*) from {of}.named.t a full join {of}.named.t b on a.v < b.v");
-    for _ in 0..100 {
-        client.send(&query(&joined("test")));
-        other.send(&query(&joined("other")));
-        for session in [&mut client, &mut other] {
+    let connected = |name: &'static str| {
+        let mut session = Client::open(client.server_address());
+        session.start(&[("user", "tester"), ("database", name)]);
+        session.until_ready();
+        (name, session)
+    };
+    let mut sessions = ["alpha", "beta", "gamma", "delta", "epsilon"].map(connected);
+    for _ in 0..50 {
+        sessions.iter_mut().for_each(|(name, session)| session.send(&query(&joined(name))));
+        for (name, session) in &mut sessions {
             let replies = session.until_ready();
-            assert!(replies.contains(&Reply::Complete("SELECT 1".into())), "{replies:?}");
+            assert!(replies.contains(&Reply::Complete("SELECT 1".into())), "{name}: {replies:?}");
         }
     }
 }
