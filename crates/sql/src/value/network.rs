@@ -504,7 +504,7 @@ fn write_short_v6(address: u128, bits: u8, out: &mut Vec<u8>) {
     let is_v4 = length != reached
         && begin == 0
         && (length == 6 || length == 5 && words[5] == 0xffff || length == 7 && high != 0 && low != 1);
-    for at in 0..reached {
+    for (at, word) in words[..reached].iter().enumerate() {
         if length > 0 && (begin..begin + length).contains(&at) {
             if at == begin {
                 out.push(b':');
@@ -515,7 +515,7 @@ fn write_short_v6(address: u128, bits: u8, out: &mut Vec<u8>) {
             continue;
         }
         if is_v4 && at > 5 {
-            let [high, low] = words[at].to_be_bytes();
+            let [high, low] = word.to_be_bytes();
             out.push(if at == 6 { b':' } else { b'.' });
             write!(out, "{high}").expect("memory takes all");
             if at != 7 || bits > 120 {
@@ -525,7 +525,7 @@ fn write_short_v6(address: u128, bits: u8, out: &mut Vec<u8>) {
             if at > 0 {
                 out.push(b':');
             }
-            write!(out, "{:x}", words[at]).expect("memory takes all");
+            write!(out, "{word:x}").expect("memory takes all");
         }
     }
 }
