@@ -58,8 +58,11 @@ rollback;
 select count(*) from copied;
 -- what is asked for is checked
 copy nothing from stdin;
+--\.
 copy copied(x) from stdin;
+--\.
 copy copied(id, id) from stdin;
+--\.
 copy copied to stdout (format xml);
 copy copied to stdout (format csv, format text);
 copy copied to stdout (delimiter 'ab');
@@ -70,6 +73,7 @@ copy copied to stdout (format csv, delimiter '"');
 copy copied to stdout (format csv, null '"');
 copy copied to stdout (format binary, delimiter ',');
 copy copied from stdin (format csv, force_quote *);
+--\.
 copy copied to stdout (format csv, force_null (id));
 copy copied to stdout (header maybe);
 copy copied to stdout (header match);
@@ -111,6 +115,7 @@ copy copy_ruled(parent, n) from stdin;
 77	1
 \.
 copy copy_ruled(id, twice) from stdin;
+--\.
 copy copy_ruled from stdin;
 10	1	5	100
 \.
